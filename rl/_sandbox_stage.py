@@ -1,0 +1,142 @@
+"""What a candidate is given to work with: modules, builtins, streams, a stand-in for sys, a namespace of its own.
+
+All of this is policy, made for clear verdicts and for honest code; none of it is a boundary, the kernel layers are. It
+is built once, before any fork, together with whatever the standard library imports or reads late, because a child can
+open no file. Standard library only: the fork server loads this file by its path.
+"""
+
+import builtins
+import contextlib
+import importlib.util
+import io
+import random
+import sys
+import time
+import types
+
+STDOUT_KEPT = 2048
+RECURSION_START, RECURSION_CAP, INT_DIGITS = 10_000, 50_000, 200_000
+
+WHITELIST = (
+    "math itertools collections collections.abc functools re string heapq bisect operator typing dataclasses enum abc "
+    "numbers copy random json json.decoder json.encoder datetime fractions decimal statistics time __future__"
+).split()
+# The standard library's C code imports these through the __import__ of whoever called it, that is the candidate's.
+FOR_C_CODE = "_strptime _pylong unicodedata copyreg".split()
+# Modules and codecs that the whitelisted ones import only when first used; after the lock-down no file can be read.
+LATE_IMPORTS = "calendar locale linecache traceback inspect ast textwrap tokenize".split() + [
+    f"encodings.{codec}"
+    for codec in "ascii latin_1 utf_8 utf_8_sig utf_16 utf_16_le utf_16_be utf_32 utf_32_le utf_32_be idna punycode "
+    "unicode_escape raw_unicode_escape cp1252".split()
+]
+
+
+class ForbiddenImport(ImportError):
+    """A module outside the whitelist was asked for."""
+
+
+class _Swallow(io.RawIOBase):
+    kept = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        size = len(data)
+        if len(self.kept) < STDOUT_KEPT:
+            self.kept += bytes(data[: STDOUT_KEPT - len(self.kept)])
+        return size
+
+
+def _no_files(*_args, **_kwargs):
+    raise PermissionError("no files here")
+
+
+def _leave(status=None):
+    raise SystemExit(status)
+
+
+def _sys_stand_in(stdin, stdout):
+    module = types.ModuleType("sys")
+    for name in (
+        "maxsize version version_info platform implementation byteorder float_info int_info hash_info maxunicode "
+        "getrecursionlimit getsizeof intern exc_info get_int_max_str_digits hexversion copyright"
+    ).split():
+        setattr(module, name, getattr(sys, name))
+    limit = sys.setrecursionlimit
+    module.setrecursionlimit = lambda levels: limit(min(levels, RECURSION_CAP))
+    module.set_int_max_str_digits = lambda digits: None  # already far above the default
+    module.modules, module.path, module.argv, module.exit = {}, [], [""], _leave
+    module.stdin = module.__stdin__ = stdin
+    module.stdout = module.stderr = module.__stdout__ = module.__stderr__ = stdout
+    return module
+
+
+class Stage:
+    """Everything a candidate is given, built once before any fork: streams, builtins, modules, its own namespace."""
+
+    def __init__(self):
+        self.raw, self.blocked = _Swallow(), 0
+        self.stdout = io.TextIOWrapper(io.BufferedWriter(self.raw), "utf-8", "backslashreplace")
+        sys.stdin = io.TextIOWrapper(io.BytesIO(b""), "utf-8")
+        sys.stdout = sys.stderr = self.stdout
+        self.modules = {name: importlib.import_module(name) for name in WHITELIST}
+        for name in FOR_C_CODE:
+            with contextlib.suppress(ImportError):  # some interpreter versions have no such module
+                self.modules[name] = importlib.import_module(name)
+        self.modules["sys"] = _sys_stand_in(sys.stdin, self.stdout)
+        module = types.ModuleType("candidate")
+        sys.modules["candidate"] = module  # dataclasses and typing look the defining module up by name
+        self.namespace = module.__dict__
+        self.namespace["__builtins__"] = given = dict(vars(builtins))
+        given.update(__import__=self.import_module, open=_no_files)
+        for name in ("exit", "quit", "help", "breakpoint", "copyright", "credits", "license"):
+            given.pop(name, None)
+
+    def import_module(self, name, globals=None, locals=None, fromlist=(), level=0):
+        if level or name not in self.modules:
+            self.blocked += 1
+            raise ForbiddenImport(f"{name!r} cannot be imported here")
+        return self.modules[name if fromlist else name.partition(".")[0]]
+
+    def find(self, entry_point):
+        found = self.namespace.get(entry_point)
+        if not callable(found) and isinstance(self.namespace.get("Solution"), type):
+            found = getattr(self.namespace["Solution"](), entry_point, None)
+        return found if callable(found) else None
+
+    def printed(self):
+        self.stdout.flush()
+        return self.raw.kept.decode("utf-8", "replace")
+
+
+def _python_lru_cache():
+    """functools with its cache written in Python: from 3.12 on, calls through C have a depth limit that none can raise."""
+    hidden, sys.modules["_functools"] = sys.modules["_functools"], None
+    spec = importlib.util.find_spec("functools")
+    copy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    sys.modules["_functools"] = hidden
+    sys.modules["functools"]._lru_cache_wrapper = copy._lru_cache_wrapper
+
+
+def warm_up():
+    """Use what the standard library imports or reads late, once, while files can still be read."""
+    for name in LATE_IMPORTS:
+        importlib.import_module(name)
+    if sys.version_info >= (3, 12):
+        _python_lru_cache()
+    import datetime
+    import decimal
+    import re
+    import statistics
+    import string
+
+    datetime.datetime.strptime("2020-01-02 03:04", "%Y-%m-%d %H:%M").strftime("%A %c")
+    (decimal.Decimal("1.5") ** 2).quantize(decimal.Decimal("0.1"))
+    string.Formatter().format("{0:>10}", re.sub(r"(?i)x", "y", "\N{LATIN SMALL LETTER E WITH ACUTE}X"))
+    statistics.stdev([1.0, 2.5, 3.0])
+    time.localtime()
+    sys.setrecursionlimit(RECURSION_START)
+    sys.set_int_max_str_digits(INT_DIGITS)
+    random.seed(0)

@@ -1,0 +1,95 @@
+"""Checkpoints of a run: written aside, then renamed, so that one is either whole or not there.
+
+    checkpoints/step_00025/
+        lora_step00025.npz                                  the adapter, exactly as trained
+        adapter_model.safetensors, adapter_config.json      the same for PEFT
+        optimizer.npz                                       AdamW's moments and its count
+        state.json                                          step, seed; written last, so its presence means complete
+
+Sampling keys and the order of tasks are functions of (seed, step), so the step is all the RNG and data state there is."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl import lora
+from rl.errors import InputError
+from rl.grpo import TrainState
+
+STATE = "state.json"
+
+
+class CheckpointError(InputError):
+    """A checkpoint that cannot be written or read; the text names the folder and the way on."""
+
+
+def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, keep_last: int, keep_every: int) -> Path:
+    """Write the checkpoint of `step` done steps and remove those that need not stay; returns its folder."""
+    final = run / "checkpoints" / f"step_{step:05d}"
+    aside = final.with_name(f".{final.name}.tmp")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        lora.save_npz(aside / f"lora_step{step:05d}.npz", state.adapter)
+        lora.save_peft(aside, state.adapter, base_model)
+        moments = {f"{name}{i}": np.asarray(leaf) for name in ("mu", "nu") for i, leaf in enumerate(jax.tree.leaves(getattr(state, name)))}
+        np.savez(aside / "optimizer.npz", updates=np.asarray(state.updates), **moments)
+        (aside / STATE).write_text(json.dumps({"step": step, "seed": seed}) + "\n")
+        for path in [*aside.iterdir(), aside]:
+            _to_disk(path)
+        if final.exists():  # the same step again, after a resume without progress
+            shutil.rmtree(final)
+        aside.rename(final)
+        _to_disk(final.parent)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise CheckpointError(f"{final}: {error.strerror or error}; earlier checkpoints are intact. "
+                              f"Free space or mend permissions, then go on with RESUME={run}") from error
+    for old in to_remove(steps(run), keep_last, keep_every):
+        shutil.rmtree(run / "checkpoints" / f"step_{old:05d}")
+    return final
+
+
+def to_remove(done: list[int], keep_last: int, keep_every: int) -> list[int]:
+    """Steps whose checkpoints go: all but the last few and the multiples of keep_every (0: none of those)."""
+    return [step for step in sorted(done)[:-keep_last] if not (keep_every and step % keep_every == 0)]
+
+
+def steps(run: Path) -> list[int]:
+    """The steps of the run's complete checkpoints, in order."""
+    return sorted(int(folder.name[5:]) for folder in (run / "checkpoints").glob("step_*") if (folder / STATE).exists())
+
+
+def restore(run: Path, cfg, rank: int) -> tuple[TrainState, int]:
+    """State and step of the run's latest complete checkpoint."""
+    done = steps(run)
+    if not done:
+        raise CheckpointError(f"{run} holds no complete checkpoint, so there is nothing to resume: start a new run")
+    folder = run / "checkpoints" / f"step_{done[-1]:05d}"
+    adapter = lora.load(folder / f"lora_step{done[-1]:05d}.npz", cfg, rank)
+    shape = jax.tree.structure(adapter["layers"])
+    try:
+        with np.load(folder / "optimizer.npz") as saved:
+            mu, nu = (jax.tree.unflatten(shape, [jnp.asarray(saved[f"{name}{i}"]) for i in range(shape.num_leaves)])
+                      for name in ("mu", "nu"))
+            return TrainState(adapter, mu, nu, jnp.asarray(saved["updates"])), done[-1]
+    except Exception as error:  # numpy and zipfile raise one of many types for a damaged archive
+        raise CheckpointError(f"{folder / 'optimizer.npz'} is damaged ({error}): remove {folder} to resume from the one before") from error
+
+
+def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:
+    """Upper bound on the disk the checkpoints of a run take: adapter twice, two moments, fp32, one more while writing."""
+    return adapter_values * 4 * 4 * (keep_last + 1 + permanent)
+
+
+def _to_disk(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

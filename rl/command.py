@@ -1,0 +1,176 @@
+"""What commands share around their work: exit codes, the run folder, what is said at the start, each step and the end."""
+
+import datetime
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from rl import checkpoint, config, plan
+from rl.datalog import LogError, write_aside
+from rl.device import pick_dtype
+from rl.errors import InputError
+from rl.pretrained import HUB_IDS, SHAPES, resolve
+from rl.settings import Settings, help_text
+
+ROOT = Path(__file__).resolve().parent.parent
+ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
+STEP_BYTES = 2_000  # of log a sample and step: text, code, prompt in a pool
+
+
+def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
+    """Run a command's main() and exit: its code, 2 on bad input, 130 on Ctrl-C; `--help` and unknown flags end here."""
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(f"{doc}\n\n{help_text()}")
+        sys.exit(0)
+    unknown = [argument for argument in sys.argv[1:] if argument.startswith("-") and argument not in flags]
+    if unknown:
+        fail(f"unknown option {unknown[0]}; this command takes {', '.join((*flags, '--help'))} and settings as environment variables")
+    try:
+        sys.exit(main())
+    except (InputError, LogError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if explain and (said := explain(error)):
+            traceback.print_exc()
+            fail(said)
+        raise
+
+
+def fail(message: str) -> None:
+    """Say why on stderr and exit with 2."""
+    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
+    sys.exit(2)
+
+
+# ---- before a run ----------------------------------------------------------------------------------------------------
+
+
+def run_folder(settings: Settings) -> Path:
+    """The folder of this run: what RESUME or OUT says, else runs/<date>-<name>, which must not exist."""
+    if settings.run.resume:
+        return Path(settings.run.resume)
+    name = settings.run.run_name or f"{Path(settings.model.model).name}-{settings.data.tasks}".lower()
+    run = Path(settings.run.out or f"runs/{datetime.datetime.now():%Y%m%d-%H%M%S}-{name}")
+    if run.exists() and (not run.is_dir() or any(run.iterdir())):
+        raise InputError(f"OUT={run} exists and is not an empty folder: choose another, or go on with RESUME={run}")
+    return run
+
+
+def disk_need(cfg, settings: Settings) -> int:
+    """Bytes a run will write: checkpoints and logs."""
+    values = settings.model.lora_rank * plan.adapted_width(cfg)
+    permanent = settings.trainer.steps // settings.run.keep_every if settings.run.keep_every else 0
+    samples = settings.trainer.steps * settings.trainer.tasks_per_step * settings.generation.group
+    return checkpoint.disk_bytes(values, settings.run.keep_last, permanent) + samples * STEP_BYTES
+
+
+def check_disk(run: Path, cfg, settings: Settings) -> None:
+    """Make the run folder; InputError where that fails or where the disk has less room than the run needs."""
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"OUT={run} cannot be made ({error.strerror}): choose a folder you may write to") from error
+    need, free = disk_need(cfg, settings), shutil.disk_usage(run).free
+    if need > free:
+        raise InputError(f"the run needs up to {size(need)} under {run}, {size(free)} are free: free space, or lower KEEP_LAST "
+                         f"({settings.run.keep_last}), or raise KEEP_EVERY ({settings.run.keep_every}) or set it to 0")
+
+
+def asked_for_dry_run(arguments: list[str]) -> bool:
+    """Whether the command line says --dry-run."""
+    return "--dry-run" in arguments
+
+
+def dry_run(loaded: config.Loaded) -> int:
+    """Print settings with their origin, the predicted peak memory and the disk a run needs; returns the exit code."""
+    settings = loaded.settings
+    model = settings.model.model
+    cfg = SHAPES[model] if model in HUB_IDS else resolve(model).cfg  # planning a short name needs no files
+    dtype, _ = pick_dtype(settings.model.dtype)
+    prompt = min(ASSUMED_PROMPT, settings.generation.max_prompt_tokens)
+    figures = plan.memory(cfg, dtype, settings, prompt)
+    print(config.listing(loaded))
+    for line in loaded.warnings:
+        print(f"warning: {line}")
+    print(f"\nmemory, {dtype}, prompts of {prompt} tokens, every sample at full length:")
+    for name, value in figures.items():
+        print(f"  {name:<32}{size(value):>10}")
+    print(f"disk: up to {size(disk_need(cfg, settings))}")
+    return 0
+
+
+def write_config(run: Path, settings: Settings, sandbox: str) -> None:
+    """config.yaml: the settings as resolved, and what they ran with."""
+    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "tokenizers", "safetensors")}
+    about = {"started": datetime.datetime.now().isoformat(timespec="seconds"), "git": git_revision(), "sandbox": sandbox,
+             "python": platform.python_version(), "platform": platform.platform(), **packages}
+    write_aside(run / "config.yaml", config.dump(settings, about).encode())
+
+
+def git_revision() -> str:
+    """This program's commit, with -dirty where files differ from it; "unknown" outside a clone."""
+    try:
+        asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+# ---- what is said ----------------------------------------------------------------------------------------------------
+
+
+def announce(loaded: config.Loaded, run: Path, model, sandbox, more: dict[str, str]) -> None:
+    """The lines at the start of a run."""
+    for line in loaded.warnings:
+        print(f"warning: {line}")
+    given = [f"{name.upper()}={value}" for name, (value, origin) in given_values(loaded).items() if origin != "default"]
+    facts = {"run": str(run), "model": model.name, "set": " ".join(given) or "nothing, all defaults", "sandbox": sandbox.description, **more,
+             "sampling": "; ".join(filter(None, [model.chat.ignored_sampling, "ids beyond the tokenizer's are never sampled"]))}
+    if loaded.settings.objective.updates_per_batch == 1:
+        facts["clip"] = "one update per batch, so the token ratio is 1 and the clip never acts (UPDATES_PER_BATCH changes that)"
+    for name, value in facts.items():
+        print(f"{name:>15}: {value}", flush=True)
+
+
+def given_values(loaded: config.Loaded) -> dict:
+    """Leaf name -> (value, origin)."""
+    return {name: (config.value_of(loaded.settings, name), origin) for name, origin in loaded.origins.items()}
+
+
+def report_step(step: int, steps: int, metrics: dict, started: float, first: int) -> None:
+    """One line a step, with the time still to go at the pace so far."""
+    left = (time.monotonic() - started) / (step - first) * (steps - step)
+    show = lambda name, form: "-" if metrics.get(name) is None else format(metrics[name], form)  # noqa: E731
+    print(f"step {step}/{steps}  reward {show('reward', '.3f')}  pass {show('pass_rate', '.3f')}  style {show('style', '.3f')}  "
+          f"depth {show('depth', '.2f')}  signal {1 - metrics['frac_reward_zero_std']:.2f}  entropy {show('entropy', '.3f')}  "
+          f"length {show('completions/mean_length', '.0f')}  grad {show('grad_norm', '.3g')}  "
+          f"dLoRA {show('lora_delta_norm', '.3g')}  {metrics['step_time']:.1f} s  eta {clock(left)}", flush=True)
+
+
+def report_end(run: Path, step: int, settings: Settings) -> None:
+    """The last lines of a run."""
+    if step < settings.trainer.steps:
+        print(f"MAX_HOURS={settings.trainer.max_hours:g} reached at step {step}; go on with RESUME={run} python train_grpo.py")
+    print(f"done: {step} steps in {run}; score the adapter with LORA={run}/checkpoints/step_{step:05d} python run_probe.py", flush=True)
+
+
+def out_of_time(started: float, max_hours: float) -> bool:
+    """Whether MAX_HOURS (0: no limit) have passed since `started`."""
+    return bool(max_hours) and time.monotonic() - started >= max_hours * 3600
+
+
+def clock(seconds: float) -> str:
+    """h:mm:ss."""
+    return str(datetime.timedelta(seconds=round(seconds)))
+
+
+def size(count: int) -> str:
+    """Bytes as MB or GB."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,277 @@
+"""Settings read from the environment and YAML, checked all at once, and written back into a run.
+
+Default < `CONFIG=file.yaml` < environment variable (the leaf of rl/settings.py in capitals, or one of its aliases). The
+file may nest the leaves by section or list them flat. A blank variable counts as unset, except for a text setting whose
+default is blank (LORA= asks for no adapter). RESUME takes everything from the run's own config.yaml.
+
+Not checked here: whether a model, an adapter or a task exists. Those who load them say so, before the heavy work.
+"""
+import difflib
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from rl.errors import InputError
+from rl.settings import LEAVES, NAMES, SECTIONS, Leaf, Settings, help_text, text_of, value_of
+
+__all__ = ["Loaded", "Settings", "SettingsError", "check_training", "dump", "from_run", "help_text", "listing", "load"]
+
+
+class SettingsError(InputError):
+    """Every problem found in the settings at once, one per line; `problems` lists them."""
+
+    def __init__(self, problems):
+        self.problems = tuple(problems)
+        super().__init__("\n".join([f"{len(self.problems)} problem(s) in the settings:", *self.problems]))
+
+
+class Loaded(NamedTuple):
+    """Settings, where each came from ("default", "CONFIG <file>", "env <NAME>", "run <folder>"), and warnings."""
+    settings: Settings
+    origins: dict[str, str]
+    warnings: list[str]
+
+
+class Given(NamedTuple):
+    """A value as the user wrote it: `shown` is its spelling in messages, `name` the name used, `place` its source."""
+    leaf: Leaf
+    name: str
+    value: Any
+    shown: str
+    place: str
+
+
+ABOUT = "about"   # the part of a run's config.yaml that records versions and the like; no setting, so skipped
+PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
+WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def load(environ, training=False) -> Loaded:
+    """Settings from the defaults, the CONFIG file and the environment; from the run's own file when RESUME is given.
+
+    With `training` set, what check_training refuses is reported among the other problems.
+    """
+    problems = []
+    config = environ.get("CONFIG", "").strip()
+    from_file = _accept(_read_yaml(config, problems), problems) if config else {}
+    from_env = _accept(_read_environ(environ), problems)
+    chosen = from_file | from_env
+    if "resume" in chosen and chosen["resume"][0]:
+        return from_run(chosen["resume"][0], environ)
+    return _finish(chosen, problems, environ, training)
+
+
+def from_run(folder, environ) -> Loaded:
+    """Settings of the run in `folder`; the environment may change the few marked `on_resume` and repeat the others."""
+    problems = []
+    if not _run_file(folder).is_file():
+        parent = next((f" (such as {parent})" for parent in Path(folder).parents if _run_file(parent).is_file()), "")
+        raise SettingsError([f"RESUME={folder}: there is no config.yaml in it; give the folder of a run{parent}"])
+    saved = _accept(_read_yaml(_run_file(folder), problems), problems)
+    saved = {name: (value, f"run {folder}") for name, (value, _) in saved.items()}
+    if config := environ.get("CONFIG", "").strip():
+        problems.append(f"CONFIG={config}: a resumed run takes its settings from {_run_file(folder)}; unset CONFIG")
+    asked = _accept(_read_environ(environ), problems)
+    problems += _forbidden(folder, saved, asked)
+    changed = {name: given for name, given in asked.items() if LEAVES[name].on_resume}
+    here = {"out": (str(folder), f"run {folder}"), "resume": (str(folder), "env RESUME")}
+    return _finish(saved | changed | here, problems, environ, training=True)
+
+
+def _forbidden(folder, saved, asked) -> list[str]:
+    """What the environment asks of a resumed run that the run cannot give without becoming another run."""
+    problems = []
+    for name, (value, origin) in asked.items():
+        kept = saved.get(name, (LEAVES[name].default,))[0]
+        if name == "out" and value and Path(value).resolve() != Path(folder).resolve():
+            problems.append(f"OUT={value}: the run goes on in {folder}; unset OUT")
+        elif name not in PLACES and not LEAVES[name].on_resume and value != kept:
+            problems.append(f"{origin.removeprefix('env ')}={text_of(value)}: the run has {name.upper()}="
+                            f"{text_of(kept)} and keeps it when resumed; unset the variable, or start a new run")
+    return problems
+
+
+def check_training(settings: Settings) -> None:
+    """Refuse settings that each are legal but with which training is meaningless; probes do without this."""
+    if problems := _training_problems(settings):
+        raise SettingsError(problems)
+
+
+def _training_problems(settings: Settings) -> list[str]:
+    """GRPO compares samples of one task, so they must be able to differ."""
+    same = "all samples of a task would be the same and nothing could be learnt from comparing them; training needs"
+    problems = []
+    if settings.generation.temperature == 0:
+        problems.append(f"TEMPERATURE=0: {same} a temperature above 0 (default 1.0)")
+    if settings.generation.top_k == 1:
+        problems.append(f"TOP_K=1: {same} TOP_K=0 (off, the default) or at least 2")
+    return problems
+
+
+def dump(settings: Settings, about: dict | None = None) -> str:
+    """The settings as YAML by section, readable by CONFIG and RESUME; `about` is recorded beside them."""
+    tree = {}
+    for leaf in LEAVES.values():
+        if leaf.name not in PLACES:
+            tree.setdefault(leaf.section, {})[leaf.name] = value_of(settings, leaf.name)
+    return yaml.safe_dump(tree | ({ABOUT: about} if about else {}), sort_keys=False, allow_unicode=True)
+
+
+def listing(loaded: Loaded) -> str:
+    """One line per setting with its value and its origin, by section."""
+    lines = []
+    for section in SECTIONS:
+        lines.append(f"{section}:")
+        lines += [f"  {name.upper():<20} {text_of(value_of(loaded.settings, name)):<24} {loaded.origins[name]}"
+                  for name, leaf in LEAVES.items() if leaf.section == section]
+    return "\n".join(lines)
+
+
+class _Yaml(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice, where PyYAML would silently keep the last one."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if (name := str(key.value)) in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {name} is given twice", key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(path, problems) -> list[Given]:
+    """The settings a YAML file gives; what cannot be used is appended to `problems`."""
+    try:
+        tree = yaml.load(Path(path).read_text(encoding="utf-8"), _Yaml)
+    except OSError as error:
+        problems.append(f"{path}: {error.strerror or error}; give the path of a YAML file of settings")
+        return []
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        problems.append(f"{path}: not valid YAML: {' '.join(str(error).split())}")
+        return []
+    if tree is None:
+        return []
+    if not isinstance(tree, dict):
+        problems.append(f"{path}: holds a {type(tree).__name__}; write 'name: value' lines, nested by section or not")
+        return []
+    return [given for key, value in tree.items() for given in _flatten(path, str(key), value, problems)]
+
+
+def _flatten(path, key, value, problems) -> list[Given]:
+    """The settings under one top-level key: a section's, or the key itself."""
+    if key == ABOUT:
+        return []
+    if key in SECTIONS and (value is None or isinstance(value, dict)):
+        return [given for name, inner in (value or {}).items()
+                for given in _from_key(path, str(name), inner, key, problems)]
+    if key in SECTIONS and key not in NAMES:
+        problems.append(f"{path}: {key}: {_short(value)}: {key} is a section; nest its settings below it")
+        return []
+    return _from_key(path, key, value, None, problems)
+
+
+def _from_key(path, key, value, section, problems) -> list[Given]:
+    """The setting that `key` names, unless it is unknown, in the wrong section, or null (which means unset)."""
+    where = f"{path}: {section}." if section else f"{path}: "
+    leaf = NAMES.get(key)
+    if leaf is None:
+        near = difflib.get_close_matches(key.lower(), [*NAMES, *SECTIONS], n=1, cutoff=0.5)
+        problems.append(f"{where}{key}: unknown setting; " +
+                        (f"the nearest name is {near[0]}" if near else "--help lists the settings"))
+    elif section not in (None, leaf.section):
+        problems.append(f"{where}{key}: {leaf.name} is in section {leaf.section}; move it there, or to the top level")
+    elif value is not None:
+        return [Given(leaf, key, value, f"{where}{key}: {_short(value)}", f"CONFIG {path}")]
+    return []
+
+
+def _read_environ(environ) -> list[Given]:
+    """The settings the environment gives."""
+    found = [(name, leaf, environ[name.upper()].strip()) for name, leaf in NAMES.items() if name.upper() in environ]
+    return [Given(leaf, name, value, f"{name.upper()}={_short(value)}", f"env {name.upper()}")
+            for name, leaf, value in found if value or (leaf.type is str and leaf.default == "")]
+
+
+def _accept(givens, problems) -> dict[str, tuple[Any, str]]:
+    """Leaf name -> (typed value, place); bad values, and two spellings of one setting that disagree, are problems."""
+    accepted, shown = {}, {}
+    for given in givens:
+        leaf = given.leaf
+        try:
+            value = _typed(leaf, given.value)
+        except (ValueError, OverflowError):
+            quoted = ", in quotes" if leaf.type is str and not isinstance(given.value, str) else ""
+            problems.append(f"{given.shown}: {leaf.name.upper()} takes {leaf.limits}{quoted} ({leaf.help}); "
+                            f"leave it out for the default, {text_of(leaf.default) or 'blank'}")
+            continue
+        if leaf.name in accepted and accepted[leaf.name][0] != value:
+            problems.append(f"{given.shown}: contradicts {shown[leaf.name]}, the same setting; keep one")
+        accepted[leaf.name] = value, given.place
+        shown[leaf.name] = given.shown
+    return accepted
+
+
+def _typed(leaf: Leaf, value):
+    """`value` as the leaf's type and within its limits, or ValueError."""
+    if leaf.type is bool:
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() not in WORDS:
+            raise ValueError
+        return WORDS[str(value).lower()]
+    if leaf.type is str:
+        if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
+            raise ValueError
+        if leaf.pattern and not re.fullmatch(leaf.pattern, value):
+            raise ValueError
+        return value
+    number = _number(leaf.type, value)
+    if not leaf.low <= number <= leaf.high:   # false for NaN too
+        raise ValueError
+    return number
+
+
+def _number(kind, value):
+    """`value` (a number, or its text as YAML 1.1 leaves '2e-5') as a whole number or a float, or ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    if kind is int and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
+        return int(value)
+    number = float(value)
+    if kind is int and number != math.floor(number):   # OverflowError for infinity, ValueError for NaN
+        raise ValueError
+    return kind(value if isinstance(value, int) else number)   # a float would round a large whole number
+
+
+def _near_misses(environ) -> list[str]:
+    """Warnings for variables that look like a misspelt setting; anything further off is none of our business."""
+    known = {name.upper() for name in NAMES} | {"CONFIG"}
+    near = {name: difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.8)
+            for name in sorted(set(environ) - known)}
+    return [f"{name} is not a setting and is ignored; did you mean {match[0]}?"
+            for name, match in near.items() if match]
+
+
+def _run_file(folder) -> Path:
+    return Path(folder) / "config.yaml"
+
+
+def _short(value) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _finish(chosen, problems, environ, training) -> Loaded:
+    """Settings with the chosen values; raises everything found wrong."""
+    settings = Settings()
+    for name, (value, _) in chosen.items():
+        section = LEAVES[name].section
+        settings = replace(settings, **{section: replace(getattr(settings, section), **{name: value})})
+    if problems := problems + (_training_problems(settings) if training else []):
+        raise SettingsError(problems)
+    origins = {name: chosen[name][1] if name in chosen else "default" for name in LEAVES}
+    return Loaded(settings, origins, _near_misses(environ))

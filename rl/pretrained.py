@@ -1,0 +1,146 @@
+"""Where a model's files are, whether they are whole, and the model itself.
+
+`resolve` is quick and touches no weights: it finds the files, judges the config, reads the tokenizer and checks every file's
+size, so that a command can fail before it does anything heavy.  `load` then reads the weights.  The hub is asked only for
+what the cache does not hold.  Not covered: saving models, adapters (rl/lora.py)."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from qwen2_jax import SHAPES, ModelConfig, load_params
+from rl.chat import Chat, read_json
+from rl.errors import InputError
+from rl.gguf_file import GgufFile
+from rl.safetensors_file import SafeTensors
+
+TINY = Path(__file__).resolve().parent.parent / "models" / "tiny"
+LOCAL_CACHE = Path("hf_cache")
+HUB_IDS = {name: f"Qwen/Qwen2.5-Coder-{name}-Instruct" for name in SHAPES}
+HUB_FILES = ["*.json", "*.jinja", "*.safetensors"]
+HUB_TIMEOUT_S = 10
+# Weights that may lie unused: the head of a tied model is its embedding, and RoPE's frequencies follow from the config.
+REDUNDANT = re.compile(r"lm_head\.weight|rope_freqs\.weight|.*rotary_emb\.inv_freq")
+
+
+class ModelError(InputError):
+    """A model that cannot be had or cannot be used; the text says why and what to do."""
+
+
+class Source(NamedTuple):
+    """A model found and checked, its weights not yet read."""
+
+    name: str  # as the user wrote it
+    path: Path  # the folder or the .gguf file
+    cfg: ModelConfig
+    chat: Chat
+    tensors: Mapping[str, np.ndarray]  # by hub name, read when asked for
+
+
+class Model(NamedTuple):
+    name: str
+    cfg: ModelConfig
+    params: dict
+    chat: Chat
+
+
+def resolve(model: str) -> Source:
+    """The checked source of a short name, hub id, folder or .gguf file; ModelError says what is wrong and the ways on."""
+    path = Path(model).expanduser()
+    if model == "tiny":
+        return _open(model, TINY)
+    if model in HUB_IDS:
+        return _from_hub(model, HUB_IDS[model])
+    if path.exists():
+        return _open(model, path)
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", model) and path.suffix != ".gguf":
+        return _from_hub(model, model)
+    near = difflib.get_close_matches(model, [*HUB_IDS, "tiny"], 1, 0.5)
+    raise ModelError(f"MODEL={model}: there is no such file or folder, and it is no short name ({', '.join(HUB_IDS)}, tiny) "
+                     "nor a hub id (owner/name)" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def load(source: Source, dtype) -> Model:
+    """The model with its parameters in dtype; ModelError lists tensors that are missing, misshapen or without a use."""
+    asked = set()
+
+    def tensor(name):
+        asked.add(name)
+        return source.tensors[name]
+
+    try:
+        params = load_params(tensor, source.cfg, dtype)
+    except ValueError as error:
+        raise ModelError(f"{source.path}: {error}") from error
+    # a weight of the model itself that nothing read, such as one more bias, would make every result wrong without a word
+    unused = sorted(name for name in source.tensors if name not in asked and not REDUNDANT.fullmatch(name))
+    if unused:
+        raise ModelError(f"{source.path}: {len(unused)} tensors have no place in this model ({', '.join(unused[:5])}), so its "
+                         "config.json does not describe these weights; take config and weights from one place")
+    return Model(source.name, source.cfg, params, source.chat)
+
+
+def _open(name: str, path: Path) -> Source:
+    """A source from a folder or .gguf file on this machine."""
+    if path.is_file() and path.suffix != ".gguf":
+        raise ModelError(f"MODEL={name}: {path} is a file but no .gguf; for safetensors name the folder that holds it")
+    problems = []
+
+    def part(make, *arguments):
+        try:
+            return make(*arguments)
+        except (ValueError, ImportError, OSError) as error:
+            problems.append(str(error))
+
+    tensors = part(SafeTensors if path.is_dir() else GgufFile, path)
+    if path.is_dir():
+        cfg, chat = part(_config, path), part(Chat.from_folder, path)
+    elif tensors is not None:
+        cfg = part(lambda: ModelConfig.from_hf(tensors.config()))
+        chat = part(lambda: Chat(tensors.tokenizer(), **tensors.chat_parts()))
+    if not problems and chat.vocab_used > cfg.vocab_size:
+        problems.append(f"the tokenizer has ids up to {chat.vocab_used - 1}, the embedding only {cfg.vocab_size} rows; "
+                        "tokenizer and weights belong to different models")
+    if problems:
+        raise ModelError(f"MODEL={name} cannot be used, in {path}: " + "; ".join(dict.fromkeys(problems)))
+    return Source(name, path, cfg, chat, tensors)
+
+
+def _config(folder: Path) -> ModelConfig:
+    if not (folder / "config.json").exists():
+        raise ValueError("config.json is missing; a folder in the hub's layout holds config.json, tokenizer.json, "
+                         "tokenizer_config.json and the weights as .safetensors")
+    return ModelConfig.from_hf(read_json(folder / "config.json"))
+
+
+def _from_hub(name: str, repo_id: str) -> Source:
+    """The cached snapshot where it is whole, without asking the network; else a fetched one."""
+    from huggingface_hub import snapshot_download
+
+    cache = LOCAL_CACHE if LOCAL_CACHE.is_dir() else None  # None: HF_HUB_CACHE, or the library's default
+    snapshot = partial(snapshot_download, repo_id, cache_dir=cache, allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S)
+    try:
+        return _open(name, Path(snapshot(local_files_only=True)))
+    except (OSError, ModelError):
+        pass  # not in the cache, or not whole there
+    try:
+        folder = Path(snapshot())
+    except Exception as error:  # no network, an unknown or gated name, a full disk: the ways on are the same
+        raise ModelError(_ways_on(name, repo_id, cache, error)) from error
+    return _open(name, folder)
+
+
+def _ways_on(name: str, repo_id: str, cache: Path | None, error: Exception) -> str:
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    where = f"./{cache}" if cache else "the hub cache"
+    why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else next(iter(str(error).splitlines()), "") or type(error).__name__
+    return (f"MODEL={name}: {repo_id} is not complete in {where} and could not be fetched ({why}). Three ways on:\n"
+            f"  hf download {repo_id}{f' --cache-dir {cache}' if cache else ''}   on a machine with a network\n"
+            "  MODEL=/path/to/folder   config.json, tokenizer.json, tokenizer_config.json, *.safetensors; or a .gguf file\n"
+            "  MODEL=tiny   the small model that comes with this program")

@@ -1,0 +1,178 @@
+"""Every setting of the repo, declared once: default, type, limits, help and the other names it answers to.
+
+A setting is a leaf of one of the frozen dataclasses below; leaf names are unique. rl/config.py reads them from the
+environment and YAML; `--help`, the tables in README.md and NOTES.md (scripts/render_docs.py) and a run's config.yaml
+are printed from the same lines. Nothing is read or checked here.
+"""
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+
+def setting(default, help, low=None, high=None, choices=(), pattern=None, words="", aliases=(), on_resume=False):
+    """One declared setting; `on_resume` lets the environment change it when a run is resumed."""
+    return field(default=default, metadata=dict(help=help, low=low, high=high, choices=choices, pattern=pattern,
+                                                words=words, aliases=aliases, on_resume=on_resume))
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which weights, in which numbers, computed how."""
+    model: str = setting("0.5B", "short name (0.5B, 1.5B, 3B, 7B, tiny), hub id, checkpoint folder or .gguf file",
+                         aliases=("model_name_or_path",))
+    dtype: str = setting("auto", "numbers of the frozen weights; auto: float32 on CPU, bfloat16 on GPU, float16 where "
+                         "bfloat16 is missing", choices=("auto", "float32", "bfloat16", "float16"))
+    lora: str = setting("", "adapter to start from, or to probe: a checkpoint of a run or a PEFT folder")
+    lora_rank: int = setting(16, "rank of the adapter on all seven projections", 1, 512, aliases=("lora_r",))
+    lora_alpha: float = setting(32.0, "the adapter's output is scaled by LORA_ALPHA / LORA_RANK", 1e-3, 1e4)
+    remat: str = setting("full", "what the backward pass recomputes: full keeps only layer inputs, dots keeps matrix "
+                         "products too, none keeps everything (fastest, most memory)", choices=("full", "dots", "none"))
+    attention: str = setting("auto", "attention kernel; auto: cudnn where it can be used, else einsum",
+                             choices=("auto", "einsum", "cudnn"))
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which tasks, and what the prompt says."""
+    tasks: str = setting("lc_easy", "task provider: lc_easy, humaneval, mbpp")
+    split: str = setting("train", "which part of the provider's tasks", choices=("train", "heldout", "all"))
+    n_tasks: int = setting(0, "only the first N of the split's fixed shuffled order; 0 = all", 0, 1_000_000)
+    tasks_file: str = setting("", "local data file of a provider that reads one (humaneval, mbpp)")
+    task_names: str = setting("", "only these tasks of the split, comma-separated")
+    style_hint: bool = setting(False, "ask in the prompt for one nested expression")
+    case_seed: int = setting(1, "seed of the hidden test inputs", 0, 2**31 - 1)
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """How completions are sampled."""
+    group: int = setting(8, "samples per task in training; advantages compare within this group", 2, 1024,
+                         aliases=("num_generations", "group_size"))
+    n_samples: int = setting(8, "samples per task when probing or querying", 1, 1024)
+    temperature: float = setting(1.0, "sampling temperature; 0 = greedy, which training refuses", 0.0, 10.0)
+    top_k: int = setting(0, "sample among the k likeliest tokens; 0 = off", 0, 1_000_000)
+    top_p: float = setting(1.0, "sample among the likeliest tokens that hold this much probability; 1 = off", 1e-3, 1.0)
+    max_new_tokens: int = setting(192, "longest completion in tokens", 1, 32768, aliases=("max_completion_length",))
+    decode_block: int = setting(16, "decoding steps on the device between looks at which rows have ended", 1, 1024)
+    max_prompt_tokens: int = setting(1024, "a longer prompt is refused", 1, 32768, aliases=("max_prompt_length",))
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """The loss."""
+    eps_low: float = setting(0.2, "clip bound of the token ratio below 1", 0.0, 1.0, aliases=("epsilon",))
+    eps_high: float = setting(0.28, "clip bound of the token ratio above 1", 0.0, 100.0, aliases=("epsilon_high",))
+    updates_per_batch: int = setting(1, "optimiser updates on each batch of samples; with 1 the ratio is 1 and the "
+                                     "clip never acts", 1, 64, aliases=("num_iterations",))
+    logit_chunk: int = setting(256, "positions per chunk of the vocabulary projection; changes memory and speed only",
+                               1, 1_000_000)
+
+
+@dataclass(frozen=True)
+class RewardSettings:
+    """What a graded answer is worth."""
+    style_weight: float = setting(0.5, "a correct answer earns 1 + STYLE_WEIGHT * style, a wrong one 0", 0.0, 10.0)
+    shuffle_rewards: bool = setting(False, "control arm: deal the rewards of a step out at random among its samples")
+
+
+@dataclass(frozen=True)
+class SandboxSettings:
+    """Where candidates run."""
+    sandbox_workers: int = setting(2, "candidates graded side by side", 1, 256)
+    case_seconds: float = setting(0.5, "CPU seconds one test case may use", 0.01, 600.0)
+    allow_weak_sandbox: bool = setting(False, "go on where this machine lacks a layer of the sandbox")
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """Length of a run and its optimiser."""
+    steps: int = setting(600, "training steps, counted from the start of the run", 1, 10_000_000,
+                         aliases=("max_steps",), on_resume=True)
+    tasks_per_step: int = setting(8, "tasks per step; each is sampled GROUP times", 1, 65536)
+    learning_rate: float = setting(2e-5, "AdamW's step size once warmed up", 0.0, 1.0, aliases=("lr",))
+    warmup_steps: int = setting(5, "steps over which the learning rate rises to its constant value", 0, 10_000_000)
+    weight_decay: float = setting(0.0, "AdamW's decoupled weight decay", 0.0, 10.0)
+    adam_beta1: float = setting(0.9, "decay of AdamW's first moment", 0.0, 0.999999)
+    adam_beta2: float = setting(0.999, "decay of AdamW's second moment", 0.0, 0.999999)
+    adam_eps: float = setting(1e-8, "added to the root of AdamW's second moment", 1e-16, 1.0, aliases=("adam_epsilon",))
+    max_grad_norm: float = setting(1.0, "the gradient is scaled down to this norm; 0 = off", 0.0, 1e9)
+    seed: int = setting(0, "seed of the adapter, the order of tasks and the sampling", 0, 2**31 - 1)
+    max_hours: float = setting(0.0, "end the run cleanly after this many hours; 0 = no limit", 0.0, 1e5, on_resume=True)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Where a run is written and what is kept."""
+    run_name: str = setting("", "ends the name of the default run folder", pattern=r"[A-Za-z0-9._-]*",
+                            words="letters, digits and . _ -")
+    out: str = setting("", "run folder, or where a report goes; default runs/<date>-<name>", aliases=("output_dir",))
+    resume: str = setting("", "run folder to go on with; its config.yaml supplies every setting",
+                          aliases=("resume_from_checkpoint",))
+    save_every: int = setting(25, "steps between checkpoints", 1, 10_000_000, aliases=("save_steps",), on_resume=True)
+    keep_last: int = setting(3, "latest checkpoints kept", 1, 1_000_000, aliases=("save_total_limit",), on_resume=True)
+    keep_every: int = setting(0, "checkpoints at multiples of this many steps stay for good; 0 = none", 0, 10_000_000)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings, by section."""
+    model: ModelSettings = ModelSettings()
+    data: DataSettings = DataSettings()
+    generation: GenerationSettings = GenerationSettings()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    reward: RewardSettings = RewardSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    trainer: TrainerSettings = TrainerSettings()
+    run: RunSettings = RunSettings()
+
+
+class Leaf(NamedTuple):
+    """A declared setting as the rest of this module and the documentation see it."""
+    section: str
+    name: str
+    type: type
+    default: Any
+    help: str
+    low: Any
+    high: Any
+    choices: tuple
+    pattern: str | None
+    words: str
+    aliases: tuple
+    on_resume: bool
+
+    @property
+    def limits(self) -> str:
+        """The values this setting takes, in words."""
+        if self.type is bool:
+            return "true or false"
+        if self.type is str:
+            return f"one of {', '.join(self.choices)}" if self.choices else self.words or "text"
+        return f"a {'whole number' if self.type is int else 'number'} from {self.low} to {self.high}"
+
+
+SECTIONS = {section.name: section.type for section in fields(Settings)}
+LEAVES = {leaf.name: Leaf(section, leaf.name, leaf.type, leaf.default, **leaf.metadata)
+          for section, kind in SECTIONS.items() for leaf in fields(kind)}
+NAMES = {name: leaf for leaf in LEAVES.values() for name in (leaf.name, *leaf.aliases)}
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    """The value of the leaf called `name`."""
+    return getattr(getattr(settings, LEAVES[name].section), name)
+
+
+def text_of(value: Any) -> str:
+    """A value as one would type it in an environment variable."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def help_text() -> str:
+    """What `--help` says about the settings."""
+    lines = ["Settings: environment variables, or keys of the YAML file that CONFIG names (environment wins)."]
+    for section, kind in SECTIONS.items():
+        lines += ["", f"{section}: {kind.__doc__}"]
+        for leaf in (leaf for leaf in LEAVES.values() if leaf.section == section):
+            also = f"; also {', '.join(alias.upper() for alias in leaf.aliases)}" if leaf.aliases else ""
+            lines += [f"  {leaf.name.upper()} = {text_of(leaf.default) or '(blank)'}   ({leaf.limits}{also})",
+                      f"      {leaf.help}"]
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""Four things that a rising mean reward can hide, read from a run's own log.
+
+1. Style gaming: depth or idle calls rise while the pass rate does not.
+2. Tasks lost: solved early in the run, never again at its end.
+3. Weak cases: passes that fail on other hidden cases. Only a probe looks (run_probe.py): training grades once.
+4. Steps without gradient: every group of the step had one reward throughout.
+
+"Early" and "end" are the first and the last fifth of the steps, so that each window sees a task more than once in a run
+of some epochs. These are signs, not tests: for intervals compare two probes.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rl.datalog import read_rows
+
+WINDOWS = 5
+RISE = {"depth": 0.25, "idle": 0.05}    # a change between the windows that is worth a line
+COMPARED = ("pass_rate", "style", "depth", "calls", "pure", "idle")
+
+
+class Signs(NamedTuple):
+    """What a run's log shows; `early` and `end` hold the windows' means, None where a window has no value."""
+    steps: int
+    without_gradient: int
+    groups_without_signal: float
+    early: dict[str, float | None]
+    end: dict[str, float | None]
+    lost: list[str]
+
+
+def signs_of(run: str | Path) -> Signs | None:
+    """The signs of the run in this folder; None when it has logged no step."""
+    rows = read_rows(Path(run) / "metrics.jsonl")
+    if not rows:
+        return None
+    width = max(1, len(rows) // WINDOWS)
+    early, end = rows[:width], rows[-width:]
+    still = [row.get("frac_reward_zero_std") for row in rows if row.get("frac_reward_zero_std") is not None]
+    return Signs(steps=len(rows), without_gradient=sum(share == 1 for share in still),
+                 groups_without_signal=_mean(still) or 0.0, early=_means(early), end=_means(end),
+                 lost=tasks_lost(_outcomes(run, early), _outcomes(run, end)))
+
+
+def tasks_lost(early: Iterable[tuple[str, bool]], end: Iterable[tuple[str, bool]]) -> list[str]:
+    """Tasks with a correct sample early and, though sampled again, none at the end."""
+    early, end = list(early), list(end)
+    solved_early, solved_end = ({task for task, correct in part if correct} for part in (early, end))
+    return sorted((solved_early & {task for task, _ in end}) - solved_end)
+
+
+def signs_text(signs: Signs) -> str:
+    """Five lines: what changed, then the four signs."""
+    def change(name):
+        before, after = signs.early[name], signs.end[name]
+        return f"{name} {_number(before)} -> {_number(after)}"
+
+    gamed = [name for name, least in RISE.items() if _rise(signs, name) >= least and _rise(signs, "pass_rate") <= 0]
+    return "\n".join([
+        f"first fifth -> last fifth of {signs.steps} steps: {', '.join(map(change, COMPARED))}",
+        "style gaming: " + (f"likely, {' and '.join(gamed)} rose while the pass rate did not" if gamed else "not seen"),
+        f"tasks lost: {len(signs.lost)}" + (f" ({', '.join(signs.lost)})" if signs.lost else ""),
+        "weak cases: training grades once; run_probe.py grades every pass a second time",
+        f"steps without gradient: {signs.without_gradient} of {signs.steps}; groups without signal: "
+        f"{signs.groups_without_signal:.3f}"])
+
+
+def _outcomes(run: str | Path, rows: Sequence[dict]) -> list[tuple[str, bool]]:
+    """(task, correct) of every sample of these steps."""
+    folder = Path(run) / "completions"
+    return [(sample["task"], sample["correct"]) for row in rows
+            for sample in read_rows(folder / f"completions_{row['step']:05d}.jsonl")]
+
+
+def _means(rows: Sequence[dict]) -> dict[str, float | None]:
+    return {name: _mean([row[name] for row in rows if row.get(name) is not None]) for name in COMPARED}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _rise(signs: Signs, name: str) -> float:
+    before, after = signs.early[name], signs.end[name]
+    return 0.0 if before is None or after is None else after - before
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,141 @@
+"""What a task is, which tasks a run uses, and the prompt each one becomes.
+
+A provider is a module in tasks/ with a function `provide(tasks_file)` that returns its tasks and the names it holds
+out of training. Nothing here runs a candidate, a reference or a grader: expected values come from the sandbox."""
+
+import difflib
+import hashlib
+import importlib
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rl.errors import InputError
+from rl.settings import DataSettings
+
+# Named, not imported: providers import Task from here, and only the one in use should cost anything.
+PROVIDERS = {"lc_easy": "tasks.lc_easy_tasks"}
+
+SYSTEM = "You are a careful Python programmer."
+STYLE_HINT = "Write the body as one return of one nested expression, in the manner of Lisp: no other statements."
+REQUEST = """Write this Python function:
+
+{signature}
+
+{text}
+
+Examples:
+{examples}
+
+Answer with the function only, in one ```python block.{hint}"""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One programming problem; compared and hashed by identity, since its examples hold lists."""
+
+    name: str
+    text: str
+    signature: str                      # one line, "def gcd(a: int, b: int) -> int:"
+    reference: str                      # source of a right solution that needs nothing around it
+    examples: tuple[tuple, ...]         # two or three argument tuples that the prompt shows
+    generate: Callable[[random.Random], list[tuple]]    # argument tuples of plain values, edge cases among them
+    scalar: bool                        # the answer is not a list, tuple, dict or set
+    one_element_list: bool = False      # the grader takes [x] for a scalar x
+    mutants: tuple[str, ...] = ()       # source of wrong programs that a person thought of
+    example_results: tuple = ()         # the answers to `examples`, in order
+
+    @property
+    def entry_point(self) -> str:
+        """The name of the function that the grader calls."""
+        return re.match(r"def (\w+)", self.signature).group(1)
+
+
+def hidden_inputs(task: Task, seed: int) -> tuple[tuple, ...]:
+    """The argument tuples that grade `task` under `seed`: no example, none twice, the same in every process."""
+    # A string seed goes through SHA-512; hash() would change from process to process.
+    drawn = task.generate(random.Random(f"{task.name}/{seed}"))
+    # repr tells 1 from True, which equality does not, and works for lists.
+    fresh = {repr(arguments): arguments for arguments in drawn}
+    for example in task.examples:
+        fresh.pop(repr(example), None)
+    if not fresh:
+        raise ValueError(f"task {task.name}: its generator gave nothing but examples under seed {seed}. "
+                         "A suite without cases would pass everything: add edge cases or widen the random draw")
+    return tuple(fresh.values())
+
+
+def load_tasks(data: DataSettings) -> list[Task]:
+    """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
+    if data.tasks not in PROVIDERS:
+        raise InputError(f"TASKS={data.tasks}: no such task provider; use {' or '.join(sorted(PROVIDERS))}")
+    tasks, held_out = importlib.import_module(PROVIDERS[data.tasks]).provide(data.tasks_file)
+    split = [task for task in tasks if data.split == "all" or (task.name in held_out) == (data.split == "heldout")]
+    chosen = _named(sorted(split, key=_shuffled_rank), data)
+    if not 0 <= data.n_tasks <= len(chosen):
+        raise InputError(f"N_TASKS={data.n_tasks}, but {len(chosen)} tasks of SPLIT={data.split} can be had from "
+                         f"{data.tasks}; ask for 1 to {len(chosen)}, or 0 for all of them")
+    return chosen[:data.n_tasks or len(chosen)]
+
+
+def _shuffled_rank(task):
+    # By name and without a seed: adding a task moves no other, and runs with different seeds train on the same N.
+    return hashlib.sha256(task.name.encode()).digest()
+
+
+def _named(split, data):
+    """The tasks of the split that TASK_NAMES lists, or all when it lists none."""
+    wanted = [name.strip() for name in data.task_names.split(",") if name.strip()]
+    known = {task.name: task for task in split}
+    problems = []
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            problems.append(f"{name}{f' (did you mean {near[0]}?)' if near else ''}")
+    if problems:
+        raise InputError(f"TASK_NAMES: not in SPLIT={data.split} of {data.tasks}: {', '.join(problems)}; "
+                         "correct the names, or look in SPLIT=all")
+    return [task for task in split if not wanted or task.name in wanted]
+
+
+def messages(task: Task, example_results: Sequence, style_hint: bool = False) -> list[dict[str, str]]:
+    """The system and user message for `task`; `example_results` are the answers to its examples, in order."""
+    if len(example_results) != len(task.examples):
+        raise ValueError(f"task {task.name}: {len(example_results)} example results for {len(task.examples)} examples; "
+                         "give one for each, in order")
+    shown = [f"{task.entry_point}({', '.join(map(repr, arguments))}) == {result!r}"
+             for arguments, result in zip(task.examples, example_results, strict=True)]
+    request = REQUEST.format(signature=task.signature, text=task.text, examples="\n".join(shown),
+                             hint=f"\n{STYLE_HINT}" if style_hint else "")
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": request}]
+
+
+def batch(tasks: Sequence[Task], step: int, tasks_per_step: int, seed: int) -> list[int]:
+    """Indices of the `tasks_per_step` different tasks of `step`: epoch after epoch, each task once an epoch."""
+    n = len(tasks)
+    if not 1 <= tasks_per_step <= n:
+        raise InputError(f"TASKS_PER_STEP={tasks_per_step}, but there are {n} tasks and a step takes none twice; set "
+                         f"TASKS_PER_STEP to 1 to {n}, or choose more tasks with N_TASKS, TASK_NAMES or SPLIT")
+    if step < 0:
+        raise ValueError(f"step {step}: steps count from 0")
+    epoch, start = divmod(step * tasks_per_step, n)
+    order = _epoch_order(n, epoch, tasks_per_step, seed)
+    if start + tasks_per_step > n:
+        order = order + _epoch_order(n, epoch + 1, tasks_per_step, seed)
+    return order[start:start + tasks_per_step]
+
+
+def _epoch_order(n, epoch, tasks_per_step, seed):
+    """The order of one epoch, as a function of its arguments alone: a resumed run needs nothing else."""
+    # A step that straddles two epochs must not hold a task twice: equal (seed, step, task, sample) means equal samples.
+    # So the tasks that such a step took from the old epoch go last in the new one. Every `cycle` epochs one starts on
+    # a step boundary; nothing needs to be known from before that.
+    cycle = tasks_per_step // math.gcd(n, tasks_per_step)
+    order = []
+    for e in range(epoch - epoch % cycle, epoch + 1):
+        taken = set(order[n - e * n % tasks_per_step:])
+        order = random.Random(f"epoch/{seed}/{e}").sample(range(n), n)
+        order = [i for i in order if i not in taken] + [i for i in order if i in taken]
+    return order

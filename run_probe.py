@@ -1,0 +1,105 @@
+"""Score a model, with or without an adapter, on tasks with hidden cases that training never used; or compare two scores.
+
+    N_TASKS=40 python run_probe.py 0.5B                        # the base model, N_SAMPLES=8 samples a task
+    LORA=runs/<name>/checkpoints/step_00600 N_TASKS=40 python run_probe.py 0.5B
+    SPLIT=heldout python run_probe.py tiny                     # MODEL= names the model as well
+    python run_probe.py --compare base.json adapter.json       # paired: gains with intervals, tasks gained and lost
+    python run_probe.py --help                                 # every setting
+
+Writes every sample with its grade and all numbers to OUT, by default runs/probe-<date>-<model>.json. LORA is a PEFT folder,
+a checkpoint folder or an .npz. Not covered: training (train_grpo.py), single questions."""
+
+import datetime
+import json
+import os
+import re
+import sys
+from functools import partial
+from pathlib import Path
+
+from rl import command, config, lora, pretrained
+from rl.datalog import write_aside
+from rl.device import explain_memory, pick_attention, pick_dtype, use_compilation_cache
+from rl.errors import InputError
+from rl.loop import prepare, sampling_of
+from rl.probe import ProbeGrader, probe
+from rl.probe_report import compare, comparison_text, document, probe_text, read
+from rl.sandbox import Sandbox
+from rl.settings import LEAVES, Settings, value_of
+from rl.taskset import load_tasks
+
+
+def main() -> int:
+    """One probe from settings to its file, or the comparison of two; returns the exit code."""
+    arguments = sys.argv[1:]
+    if "--compare" in arguments:
+        return compare_files([argument for argument in arguments if argument != "--compare"])
+    loaded = config.load(os.environ | named_model(arguments))
+    settings = loaded.settings
+
+    # Everything that can be wrong is found before the weights are read.
+    source = pretrained.resolve(settings.model.model)
+    adapter = lora.load(settings.model.lora, source.cfg) if settings.model.lora else None
+    tasks = load_tasks(settings.data)
+    prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
+    out = report_file(settings)
+
+    with Sandbox(settings.sandbox.sandbox_workers, settings.sandbox.case_seconds,
+                 settings.sandbox.allow_weak_sandbox) as sandbox:
+        graders = ProbeGrader.on(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
+        dtype, why = pick_dtype(settings.model.dtype)
+        cfg, kernel_why = pick_attention(settings.model.attention, source.cfg, dtype)
+        use_compilation_cache()
+        tell(*(f"warning: {warning}" for warning in loaded.warnings), sandbox.description, f"{dtype} ({why})",
+             f"attention {cfg.attention} ({kernel_why})", source.chat.ignored_sampling)
+        model = pretrained.load(source, dtype)._replace(cfg=cfg)
+        found = probe(model, adapter, prompts, graders, settings.generation.n_samples, sampling_of(settings),
+                      settings.trainer.seed, settings.trainer.tasks_per_step, tell)
+
+    about = {"model": model.name, "lora": settings.model.lora, "time": datetime.datetime.now().isoformat(timespec="seconds"),
+             "seconds": found.seconds, "git": command.git_revision(), "sandbox": sandbox.description, "dtype": str(dtype),
+             "settings": {name: value_of(settings, name) for name in LEAVES}}
+    report = document(about, found.groups, found.entropy, found.rechecked, found.weak)
+    write_aside(out, json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
+    print(f"{probe_text(report)}\n\nwritten: {out}")
+    return 0
+
+
+def named_model(arguments: list[str]) -> dict[str, str]:
+    """The model that the command line names, as the setting it stands for."""
+    if len(arguments) > 1:
+        raise InputError(f"{len(arguments)} arguments ({' '.join(arguments)}): give one model; all else is set by variables")
+    return {"MODEL": arguments[0]} if arguments else {}
+
+
+def report_file(settings: Settings) -> Path:
+    """Where the probe is written; its folder is made, so that a wrong OUT costs no probe."""
+    model = re.sub(r"[^\w.-]+", "-", Path(settings.model.model).name)
+    out = Path(settings.run.out or f"runs/probe-{datetime.datetime.now():%Y%m%d-%H%M%S}-{model}.json")
+    if out.is_dir():
+        raise InputError(f"OUT={out} is a folder: name the JSON file to write, such as OUT={out / 'probe.json'}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"OUT={out}: its folder cannot be made ({error.strerror}); choose one you may write to") from error
+    if not os.access(out.parent, os.W_OK):
+        raise InputError(f"OUT={out}: its folder cannot be written to; choose another")
+    return out
+
+
+def compare_files(paths: list[str]) -> int:
+    """Print the paired comparison of two probes' files; returns the exit code."""
+    if len(paths) != 2:
+        raise InputError(f"--compare takes two files of earlier probes, before and after; {len(paths)} given")
+    reports = [read(path) for path in paths]
+    names = [" ".join(filter(None, [f"{path}:", report["model"], report["lora"] and f"with {report['lora']}"]))
+             for path, report in zip(paths, reports, strict=True)]
+    print(comparison_text(compare(*reports), names))
+    return 0
+
+
+# Progress goes to stderr, so that stdout is the report alone.
+tell = partial(print, sep="\n", file=sys.stderr, flush=True)
+
+if __name__ == "__main__":
+    command.run(main, __doc__, flags=("--compare",), explain=explain_memory)

@@ -1,0 +1,41 @@
+"""What all tests share: a neutral environment, and folders that may or may not be there."""
+import os
+from pathlib import Path
+
+import pytest
+
+from rl.settings import NAMES
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Before jax is imported: results are compared bit for bit, so the CPU, unless one asks for another device by name.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+for name in ("CONFIG", *NAMES):   # settings in the developer's shell must not steer the commands under test
+    os.environ.pop(name.upper(), None)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repo's top folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Path:
+    """The folder of the real 0.5B checkpoint, hub layout and model.gguf; the test is skipped without it."""
+    folder = os.environ.get("REAL_MODEL")
+    if not folder:
+        pytest.skip("needs the real 0.5B checkpoint: set REAL_MODEL to its folder")
+    if not (Path(folder) / "config.json").is_file():
+        pytest.fail(f"REAL_MODEL={folder} holds no config.json; give the folder of a complete checkpoint")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder `shared` beside the repo; the test is skipped without it."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the folder ../shared, which is not part of the repo")
+    return folder

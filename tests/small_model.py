@@ -1,0 +1,46 @@
+"""A random Qwen2 of a few thousand values that tests share; H != K, and fewer token ids in use than embedding rows."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qwen2_jax import ModelConfig, load_params, param_specs
+from rl import lora
+
+CFG = ModelConfig(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6,
+                  num_key_value_heads=2, head_dim=8, rope_theta=1e4, max_position_embeddings=512)
+VOCAB_USED = 300
+STOP_IDS = (7, 11)
+
+
+def params(cfg=CFG, seed=0, dtype=jnp.float32):
+    """Random parameters, large enough that predictions are far from uniform."""
+    rng, shapes = np.random.default_rng(seed), {}
+    jax.tree.map(lambda spec: shapes.update({spec.name: spec.shape}), param_specs(cfg), is_leaf=lambda x: hasattr(x, "transposed"))
+
+    def tensor(name):
+        scale = 0.4 if len(shapes[name]) == 2 else 0.1
+        return (1.0 if name.endswith("norm.weight") else 0.0) + scale * rng.standard_normal(shapes[name]).astype(np.float32)
+
+    return load_params(tensor, cfg, dtype)
+
+
+def adapter(cfg=CFG, rank=4, alpha=8.0, seed=0):
+    """A random adapter with both halves away from zero."""
+    new = lora.init(jax.random.key(seed), cfg, rank, alpha)
+    keys = iter(jax.random.split(jax.random.key(seed + 1), 1000))
+    layers = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(next(keys), leaf.shape), new["layers"])
+    return {**new, "layers": layers}
+
+
+def model(stop_ids=STOP_IDS, seed=0):
+    """What the sampler needs of a model: config, parameters and a chat with stop ids."""
+    chat = SimpleNamespace(stop_ids=stop_ids, vocab_used=VOCAB_USED)
+    return SimpleNamespace(cfg=CFG, params=params(seed=seed), chat=chat)
+
+
+def prompt(length, seed=0):
+    """A random prompt of that many ids."""
+    return np.random.default_rng((seed, length)).integers(12, VOCAB_USED, length).tolist()

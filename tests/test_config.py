@@ -1,0 +1,388 @@
+"""rl/settings.py and rl/config.py: what is declared, what is read, what is refused, and with which words."""
+import dataclasses
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl import config, settings
+from rl.config import SettingsError, load
+
+
+def refused(environ, **options):
+    """The problems that loading `environ` reports."""
+    with pytest.raises(SettingsError) as caught:
+        load(environ, **options)
+    return caught.value.problems
+
+
+def yaml_file(folder, text):
+    path = folder / "grpo.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def run_folder(tmp_path, **environ):
+    """A run whose config.yaml was written from these variables."""
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(config.dump(load(environ).settings, about={"git": "abc", "jax": "0.10"}))
+    return str(folder)
+
+
+# Declarations
+
+DOCUMENTED = {   # the documented defaults, written out a second time on purpose: changing one is a decision
+    "model": "0.5B", "split": "train", "steps": 600, "tasks_per_step": 8, "group": 8, "max_new_tokens": 192,
+    "temperature": 1.0, "learning_rate": 2e-5, "lora_rank": 16, "lora_alpha": 32.0, "eps_low": 0.2, "eps_high": 0.28,
+    "style_weight": 0.5, "save_every": 25, "n_samples": 8, "warmup_steps": 5, "updates_per_batch": 1, "n_tasks": 0,
+    "case_seconds": 0.5, "allow_weak_sandbox": False, "out": "", "resume": "", "lora": "", "seed": 0,
+}
+
+
+def test_defaults_are_the_documented_ones():
+    """The names scripts rely on exist, with the values the documentation promises."""
+    loaded = load({})
+
+    assert {name: config.value_of(loaded.settings, name) for name in DOCUMENTED} == DOCUMENTED
+    assert set(loaded.origins.values()) == {"default"} and loaded.warnings == []
+
+
+def test_leaf_names_and_aliases_are_unique():
+    """No name means two settings, nor both a setting and a section other than its own."""
+    names = [field.name for kind in settings.SECTIONS.values() for field in dataclasses.fields(kind)]
+    names += [alias for leaf in settings.LEAVES.values() for alias in leaf.aliases]
+
+    assert len(names) == len(set(names))
+    assert all(settings.NAMES[name].section == name for name in set(names) & set(settings.SECTIONS))
+
+
+@pytest.mark.parametrize("leaf", settings.LEAVES.values(), ids=lambda leaf: leaf.name)
+def test_every_leaf_is_complete(leaf):
+    """Type, default, limits and help are all there and agree with each other."""
+    assert type(leaf.default) is leaf.type and leaf.help and not leaf.help.endswith(".")
+    if leaf.type in (int, float):
+        assert leaf.low <= leaf.default <= leaf.high and type(leaf.low) is type(leaf.high) is leaf.type
+    if leaf.choices:
+        assert leaf.default in leaf.choices
+
+
+def test_settings_cannot_be_changed_after_loading():
+    """A run's settings are one fixed fact."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        load({}).settings.trainer.steps = 3
+
+
+def test_no_setting_takes_a_name_that_shells_already_use():
+    """WSL2 sets NAME to the host's name and every login sets USER; such a variable must never steer a run."""
+    taken = {"NAME", "USER", "HOME", "PATH", "SHELL", "TERM", "LANG", "HOST", "HOSTNAME", "PWD", "MAIL", "EDITOR",
+             "TMP", "TEMP", "TMPDIR", "PAGER", "DISPLAY", "OS", "TZ", "UID", "COLUMNS", "LINES", "DEBUG", "CI", "MODE"}
+
+    assert not taken & {name.upper() for name in settings.NAMES}
+
+
+# Reading
+
+def test_precedence_is_default_then_file_then_environment(tmp_path):
+    """Each source overrides the one before it, and the origin says which one won."""
+    path = yaml_file(tmp_path, "steps: 7\ngroup: 4\n")
+    loaded = load({"CONFIG": path, "GROUP": "16"})
+
+    assert (loaded.settings.trainer.steps, loaded.settings.generation.group) == (7, 16)
+    assert loaded.settings.trainer.seed == 0
+    assert [loaded.origins[name] for name in ("steps", "group", "seed")] == [f"CONFIG {path}", "env GROUP", "default"]
+
+
+def test_yaml_may_nest_stay_flat_or_mix(tmp_path):
+    """The same settings come out however the file is laid out; `model` is a section and a leaf."""
+    nested = "model: {model: 1.5B, dtype: float32}\ntrainer:\n  steps: 3\n  learning_rate: 2e-5\ndata:\n"
+    flat = "model: 1.5B\ndtype: float32\nsteps: 3\nlearning_rate: 0.00002\n"
+    mixed = "model:\n  dtype: float32\n  model: 1.5B\nsteps: '3'\ntrainer: {lr: '2e-5'}\n"
+    found = [load({"CONFIG": yaml_file(tmp_path, text)}).settings for text in (nested, flat, mixed)]
+
+    assert found[0] == found[1] == found[2]
+    assert found[0].model.model == "1.5B" and found[0].trainer.learning_rate == 2e-5
+
+
+ALIASES = {"num_generations": "group", "group_size": "group", "max_completion_length": "max_new_tokens",
+           "max_prompt_length": "max_prompt_tokens", "lora_r": "lora_rank", "epsilon": "eps_low",
+           "epsilon_high": "eps_high", "max_steps": "steps", "save_steps": "save_every", "output_dir": "out",
+           "num_iterations": "updates_per_batch", "save_total_limit": "keep_last", "model_name_or_path": "model"}
+
+
+@pytest.mark.parametrize("alias, name", ALIASES.items())
+def test_trl_spellings_work_in_both_places(tmp_path, alias, name):
+    """A user who knows TRL's names need not learn ours, in the environment or in YAML."""
+    value = {str: "x", int: 5, float: 0.5}[settings.LEAVES[name].type]
+    from_env = load({alias.upper(): str(value)})
+    from_file = load({"CONFIG": yaml_file(tmp_path, f"{alias}: {value}")})
+
+    assert config.value_of(from_env.settings, name) == config.value_of(from_file.settings, name) == value
+    assert from_env.origins[name] == f"env {alias.upper()}"
+
+
+@pytest.mark.parametrize("text, value", [("1", True), ("true", True), ("YES", True), ("on", True),
+                                         ("0", False), ("False", False), ("no", False), ("off", False)])
+def test_switches_take_the_usual_words(tmp_path, text, value):
+    """1/0, true/false, yes/no and on/off, in any case, quoted or not."""
+    assert load({"STYLE_HINT": text}).settings.data.style_hint is value
+    assert load({"CONFIG": yaml_file(tmp_path, f"style_hint: {text}")}).settings.data.style_hint is value
+    assert load({"CONFIG": yaml_file(tmp_path, f"style_hint: '{text}'")}).settings.data.style_hint is value
+
+
+@pytest.mark.parametrize("text, value", [("12", 12), (" 12 ", 12), ("12.0", 12), ("1e3", 1000), ("+7", 7)])
+def test_whole_numbers_in_any_spelling(text, value):
+    """A whole number may be written as one does; what is stored is an int."""
+    steps = load({"STEPS": text}).settings.trainer.steps
+
+    assert steps == value and type(steps) is int
+
+
+def test_whole_number_for_a_real_setting_becomes_a_float(tmp_path):
+    """Types do not depend on how the file spelt the number, so a dumped configuration is stable."""
+    assert type(load({"CONFIG": yaml_file(tmp_path, "lora_alpha: 32")}).settings.model.lora_alpha) is float
+
+
+def test_blank_means_unset_except_where_blank_is_a_value(tmp_path):
+    """`STEPS= ` changes nothing; `LORA=` asks for no adapter over a file that names one; null in YAML is unset."""
+    path = yaml_file(tmp_path, "lora: some/adapter\nsteps: 9\nmodel: null\n")
+    loaded = load({"CONFIG": path, "STEPS": " ", "LORA": "", "MODEL": ""})
+
+    assert (loaded.settings.trainer.steps, loaded.settings.model.lora) == (9, "")
+    assert loaded.settings.model.model == "0.5B" and loaded.origins["model"] == "default"
+
+
+def test_empty_file_is_no_settings(tmp_path):
+    """A file of comments alone is legal."""
+    assert load({"CONFIG": yaml_file(tmp_path, "# nothing yet\n")}).settings == load({}).settings
+
+
+# Refusing
+
+def test_every_problem_is_reported_at_once(tmp_path):
+    """File and environment problems come together, each with name, value and limit."""
+    path = yaml_file(tmp_path, "stepz: 3\nlearning_rate: fast\n")
+    problems = refused({"CONFIG": path, "NUM_GENERATIONS": "1", "DTYPE": "int4", "TEMPERATURE": "0"}, training=True)
+    text = "\n".join(problems)
+
+    assert len(problems) == 5
+    assert f"{path}: stepz: unknown setting; the nearest name is steps" in text
+    assert f"{path}: learning_rate: fast: LEARNING_RATE takes a number from 0.0 to 1.0" in text
+    assert "NUM_GENERATIONS=1: GROUP takes a whole number from 2 to 1024" in text
+    assert "DTYPE=int4: DTYPE takes one of auto, float32, bfloat16, float16" in text
+    assert "TEMPERATURE=0: " in text and "above 0" in text
+
+
+@pytest.mark.parametrize("name, value", [
+    ("GROUP", "1"), ("GROUP", "1025"), ("GROUP", "8.5"), ("GROUP", "eight"), ("GROUP", "nan"), ("GROUP", "inf"),
+    ("GROUP", "9" * 5000), ("GROUP", "true"), ("STEPS", "0"), ("STEPS", "-1"), ("TEMPERATURE", "-0.1"),
+    ("TEMPERATURE", "nan"), ("LEARNING_RATE", "inf"), ("TOP_P", "0"), ("TOP_P", "1.01"), ("STYLE_WEIGHT", "-1"),
+    ("STYLE_WEIGHT", "10.5"), ("STYLE_HINT", "maybe"), ("SPLIT", "test"), ("REMAT", "FULL"), ("RUN_NAME", "../up"),
+    ("ADAM_BETA1", "1"), ("KEEP_LAST", "0"), ("SEED", "-1"), ("SEED", str(2**31)),
+])
+def test_values_beyond_the_limits_are_refused_with_their_name(name, value):
+    """The message starts with what the user typed and is of readable length."""
+    (problem,) = refused({name: value})
+
+    assert problem.startswith(f"{name}={value[:57]}") and len(problem) < 300
+
+
+@pytest.mark.parametrize("line", ["steps: true", "temperature: no", "group: [8]", "group: {a: 1}", "steps: 3.5",
+                                  "lora: no", "lora: 7", "run_name: 2024-01-01", "style_hint: 2",
+                                  "learning_rate: 2024-01-01"])
+def test_yaml_values_of_the_wrong_kind_are_refused(tmp_path, line):
+    """YAML's own guesses (booleans, dates, lists) never slip into a setting of another type."""
+    (problem,) = refused({"CONFIG": yaml_file(tmp_path, line)})
+
+    assert f": {line.split(':')[0]}: " in problem
+
+
+def test_text_that_yaml_misread_is_told_to_be_quoted(tmp_path):
+    """`lora: no` is a boolean to YAML; the message says what helps."""
+    (problem,) = refused({"CONFIG": yaml_file(tmp_path, "lora: no")})
+
+    assert "in quotes" in problem
+
+
+def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
+    """Leaf names are unique, so the right section can be named."""
+    (problem,) = refused({"CONFIG": yaml_file(tmp_path, "trainer:\n  group: 4\n")})
+
+    assert "trainer.group" in problem and "section generation" in problem
+
+
+@pytest.mark.parametrize("text, words", [
+    ("steps: 3\nsteps: 4\n", "the key steps is given twice"),
+    ("trainer: 3\n", "trainer is a section"),
+    ("- steps\n", "holds a list"),
+    ("steps: [\n", "not valid YAML"),
+    ("zzzzqqqq: 1\n", "--help lists the settings"),
+    ("trainer: {stepss: 1}\n", "trainer.stepss: unknown setting; the nearest name is steps"),
+])
+def test_files_that_cannot_mean_what_they_say_are_refused(tmp_path, text, words):
+    """No part of a settings file is silently dropped."""
+    assert words in refused({"CONFIG": yaml_file(tmp_path, text)})[0]
+
+
+def test_missing_or_unreadable_file_is_named(tmp_path):
+    """A wrong CONFIG path, a folder and a binary file are one-line errors."""
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00steps")
+
+    assert "none.yaml: No such file" in refused({"CONFIG": str(tmp_path / "none.yaml")})[0]
+    assert "Is a directory" in refused({"CONFIG": str(tmp_path)})[0]
+    assert "binary.yaml" in refused({"CONFIG": str(tmp_path / "binary.yaml")})[0]
+
+
+def test_two_names_of_one_setting_must_agree(tmp_path):
+    """Agreeing is harmless; disagreeing has no right answer within one source."""
+    assert load({"GROUP": "4", "NUM_GENERATIONS": "4.0"}).settings.generation.group == 4
+    assert "contradicts GROUP=4" in refused({"GROUP": "4", "NUM_GENERATIONS": "8"})[0]
+    path = yaml_file(tmp_path, "generation: {group: 4}\ngroup_size: 8\n")
+    assert "contradicts" in refused({"CONFIG": path})[0]
+    assert load({"CONFIG": yaml_file(tmp_path, "group: 4"), "GROUP_SIZE": "8"}).settings.generation.group == 8
+
+
+def test_training_refuses_samples_that_cannot_differ():
+    """Greedy decoding is fine for a probe and refused for training, all reasons at once."""
+    greedy = load({"TEMPERATURE": "0", "TOP_K": "1"}).settings
+    with pytest.raises(SettingsError) as caught:
+        config.check_training(greedy)
+
+    assert len(caught.value.problems) == 2 and "TEMPERATURE=0" in str(caught.value) and "TOP_K=1" in str(caught.value)
+    config.check_training(load({}).settings)
+
+
+# Near misses
+
+@pytest.mark.parametrize("name, meant", [("STEP", "STEPS"), ("LEARNING_RATES", "LEARNING_RATE"), ("TOPK", "TOP_K"),
+                                         ("MAX_TOKENS", "MAX_NEW_TOKENS"), ("N_TASK", "N_TASKS"), ("steps", "STEPS"),
+                                         ("LORA_RANKS", "LORA_RANK"), ("CONFIGS", "CONFIG"), ("NUM_GENERATION",
+                                                                                              "NUM_GENERATIONS")])
+def test_near_miss_variables_are_warned_of(name, meant):
+    """A typing slip does not pass unseen; its value, which may be anything, is not repeated."""
+    (warning,) = load({name: "s3cret"}).warnings
+
+    assert name in warning and f"did you mean {meant}?" in warning and "s3cret" not in warning
+
+
+def test_ordinary_variables_are_not_warned_of():
+    """What login shells, WSL2, tmux, ssh, CI, CUDA and Python set is none of our business."""
+    ordinary = """
+        HOME PATH SHELL TERM LANG LC_ALL USER LOGNAME PWD OLDPWD SHLVL MAIL EDITOR VISUAL PAGER DISPLAY HOSTNAME
+        HOSTTYPE OSTYPE MACHTYPE NAME WSL_DISTRO_NAME WSL_INTEROP WSLENV TMUX TMUX_PANE TERM_PROGRAM SSH_TTY SSH_CLIENT
+        SSH_AUTH_SOCK XDG_RUNTIME_DIR XDG_SESSION_ID XDG_DATA_DIRS DBUS_SESSION_BUS_ADDRESS LS_COLORS LESSOPEN TMPDIR
+        TEMP TMP CI GITHUB_ACTIONS RUNNER_OS VIRTUAL_ENV PYTHONPATH PYTHONHASHSEED CONDA_PREFIX CONDA_DEFAULT_ENV
+        CUDA_VISIBLE_DEVICES CUDA_HOME LD_LIBRARY_PATH JAX_PLATFORMS XLA_FLAGS XLA_PYTHON_CLIENT_MEM_FRACTION HF_HOME
+        HF_HUB_CACHE HF_HUB_OFFLINE HF_TOKEN OMP_NUM_THREADS SLURM_JOB_ID SLURM_NTASKS SLURM_STEP_ID COLUMNS LINES TZ
+        DEBIAN_FRONTEND COLORTERM INVOCATION_ID JOURNAL_STREAM MANPATH GROUPS_FILE MODULEPATH PS1 UID EUID _ WINDOWID"""
+
+    assert load(dict.fromkeys(ordinary.split(), "x")).warnings == []
+
+
+# Writing and resuming
+
+@given(st.fixed_dictionaries({}, optional={
+    "steps": st.integers(1, 10_000_000), "learning_rate": st.floats(0, 1), "adam_eps": st.floats(1e-16, 1),
+    "lora": st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=8).map(str.strip),
+    "task_names": st.sampled_from(["gcd", "no", "1e5", "0.5", "null", "~", "a: b", "#x", "2024-01-01"]),
+    "style_hint": st.booleans()}))
+def test_what_is_dumped_is_read_back(tmp_path_factory, values):
+    """A written configuration gives the same settings again, bit for bit, whatever YAML thinks of the text."""
+    before = load({name.upper(): str(value) for name, value in values.items()}).settings
+    path = tmp_path_factory.mktemp("dump") / "config.yaml"
+    path.write_text(config.dump(before, about={"git": "abc"}), encoding="utf-8")
+
+    assert load({"CONFIG": str(path)}).settings == before
+
+
+def test_dump_records_what_it_is_told_and_not_where_the_run_lies(tmp_path):
+    """`about` is kept beside the settings; a run folder may be moved, so its place is not written down."""
+    tree = yaml.safe_load(config.dump(load({"OUT": "x", "STEPS": "3"}).settings, about={"git": "abc"}))
+
+    assert tree["about"] == {"git": "abc"} and tree["trainer"]["steps"] == 3
+    assert not {"out", "resume"} & set(tree["run"])
+
+
+def test_resume_takes_every_setting_from_the_run(tmp_path):
+    """A new shell without any of the run's variables continues the same run, in place."""
+    folder = run_folder(tmp_path, STEPS="3", GROUP="4", LORA="old", SEED="7", SPLIT="all", STYLE_HINT="1")
+    loaded = load({"RESUME": folder})
+
+    assert config.dump(loaded.settings) == config.dump(load({"STEPS": "3", "GROUP": "4", "LORA": "old", "SEED": "7",
+                                                             "SPLIT": "all", "STYLE_HINT": "1"}).settings)
+    assert loaded.settings.run.out == loaded.settings.run.resume == folder
+    assert loaded.origins["group"] == f"run {folder}" and loaded.origins["resume"] == "env RESUME"
+
+
+@pytest.mark.parametrize("name", ["STEPS", "MAX_STEPS", "SAVE_EVERY", "KEEP_LAST", "MAX_HOURS"])
+def test_resume_lets_these_change(tmp_path, name):
+    """How long the run goes on and how often it saves do not alter what is computed."""
+    loaded = load({"RESUME": run_folder(tmp_path), name: "77"})
+    leaf = settings.NAMES[name.lower()].name
+
+    assert config.value_of(loaded.settings, leaf) == 77 and loaded.origins[leaf] == f"env {name}"
+
+
+def another_value(leaf):
+    """A legal value that is not the default."""
+    if leaf.type is bool:
+        return not leaf.default
+    if leaf.type is str:
+        return leaf.choices[-1] if leaf.choices else "other"
+    return leaf.type((leaf.low + leaf.high) / 2)
+
+
+FIXED = [leaf for leaf in settings.LEAVES.values() if not leaf.on_resume and leaf.name not in config.PLACES]
+
+
+@pytest.mark.parametrize("leaf", FIXED, ids=lambda leaf: leaf.name)
+def test_resume_refuses_any_other_change(tmp_path, leaf):
+    """A differing variable is an error that names both values; an equal one is fine."""
+    name, default, other = leaf.name.upper(), settings.text_of(leaf.default), settings.text_of(another_value(leaf))
+    folder = run_folder(tmp_path)
+    (problem,) = refused({"RESUME": folder, name: other})
+
+    assert problem.startswith(f"{name}={other}: the run has {name}={default} ")
+    assert load({"RESUME": folder, name: default}).settings.run.resume == folder
+
+
+def test_resume_checks_place_and_config(tmp_path):
+    """OUT may only repeat the run's folder, CONFIG may not be given, and a folder without a run is named."""
+    folder = run_folder(tmp_path)
+    inside = tmp_path / "a run" / "checkpoints" / "step3"
+    inside.mkdir(parents=True)
+
+    assert load({"RESUME": folder, "OUT": folder + "/"}).settings.run.out == folder
+    assert "OUT=elsewhere" in refused({"RESUME": folder, "OUT": "elsewhere"})[0]
+    path = yaml_file(tmp_path, "steps: 3")
+    assert f"CONFIG={path}" in refused({"RESUME": folder, "CONFIG": path})[0]
+    assert "give the folder of a run" in refused({"RESUME": str(tmp_path / "none")})[0]
+    assert f"such as {folder}" in refused({"RESUME": str(inside)})[0]
+
+
+def test_resume_reports_all_problems_at_once(tmp_path):
+    """Differing, illegal and misplaced variables come in one message."""
+    problems = refused({"RESUME": run_folder(tmp_path), "GROUP": "4", "SEED": "x", "OUT": "elsewhere"})
+
+    assert len(problems) == 3
+
+
+# Showing
+
+def test_help_shows_every_setting_with_default_limits_and_aliases():
+    """`--help` is complete because it is printed from the declarations."""
+    text = config.help_text()
+
+    for leaf in settings.LEAVES.values():
+        assert f"  {leaf.name.upper()} = " in text and leaf.help in text and leaf.limits in text
+        assert all(alias.upper() in text for alias in leaf.aliases)
+
+
+def test_listing_shows_value_and_origin():
+    """`--dry-run` can say where each value came from."""
+    lines = config.listing(load({"NUM_GENERATIONS": "4"})).splitlines()
+
+    assert ["GROUP", "4", "env", "NUM_GENERATIONS"] in [line.split() for line in lines]
+    assert ["STEPS", "600", "default"] in [line.split() for line in lines]
+    assert len(lines) == len(settings.LEAVES) + len(settings.SECTIONS)

@@ -1,0 +1,158 @@
+"""The sampler against the uncached forward pass, hand-computed distributions, and itself in other batch shapes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qwen2_jax import forward
+from rl import generate as g
+from rl.errors import InputError
+from tests import small_model
+
+PROMPTS = [small_model.prompt(n) for n in (5, 17, 40)]
+NAMES = ["five", "seventeen", "forty"]
+
+
+def run(prompts=PROMPTS, names=NAMES, samples=3, adapter=None, seed=0, step=0, model=None, **sampling):
+    keys = g.row_keys(g.step_key(seed, step), names, samples)
+    sampling = g.Sampling(**{"max_new_tokens": 24, "block": 24, **sampling})
+    return g.generate(model or small_model.model(), adapter, prompts, samples, sampling, keys)
+
+
+def logits_of(model, adapter, ids):
+    """fp32 logits (T, V) of one unpadded sequence, ids beyond the tokenizer's shut off."""
+    mask = jnp.arange(64)[None] < len(ids)  # one length for all, so one compile
+    tokens = jnp.zeros((1, 64), jnp.int32).at[0, : len(ids)].set(jnp.asarray(ids))
+    logits = forward(model.params, adapter, tokens, mask, model.cfg)[0, : len(ids)]
+    return np.where(np.arange(model.cfg.vocab_size) < small_model.VOCAB_USED, np.asarray(logits, np.float64), -np.inf)
+
+
+def test_greedy_equals_argmax_of_the_uncached_forward():
+    """Cached, batched, left-padded greedy decoding picks the uncached argmax; other picks only where two logits are within 1e-4."""
+    model, adapter = small_model.model(), small_model.adapter()
+    out, flips = run(model=model, adapter=adapter, samples=1, temperature=0.0), 0
+    for p, prompt in enumerate(PROMPTS):
+        ids = out.ids_BT[p, : out.length_B[p]].tolist()
+        logits = logits_of(model, adapter, prompt + ids)[len(prompt) - 1 : -1]
+        for token, row in zip(ids, logits, strict=True):
+            flips += token != row.argmax()
+            assert row.max() - row[token] < 1e-4
+
+    assert flips == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_batched_equals_one_by_one(temperature):
+    """Neighbours, padding and the number of samples do not change a row: ids are equal, logprobs within rounding."""
+    together = run(temperature=temperature)
+    for p in range(3):
+        alone = run(PROMPTS[p : p + 1], NAMES[p : p + 1], samples=2, temperature=temperature)
+        for n in range(2):
+            assert alone.ids_BT[n].tolist() == together.ids_BT[p * 3 + n].tolist()
+            np.testing.assert_allclose(alone.logprobs_BT[n], together.logprobs_BT[p * 3 + n], atol=2e-4)
+
+
+def test_compaction_changes_nothing():
+    """Dropping finished rows between blocks gives the rows that one large block without dropping gives."""
+    many = dict(samples=4, model=small_model.model(stop_ids=tuple(range(0, 300, 9))))
+    dropped, whole = run(block=4, **many), run(block=24, **many)
+
+    assert np.sort(dropped.length_B)[4] <= 12 < dropped.length_B.max(), "some rows end early, or nothing was dropped"
+    assert dropped.ids_BT.tolist() == whole.ids_BT.tolist()
+    assert dropped.finish_B == whole.finish_B
+
+
+def test_randomness_is_seed_step_task_and_sample():
+    """Each of the four changes the sample, and nothing else does."""
+    base = run(PROMPTS[:1], NAMES[:1])
+    again = run(PROMPTS[:1], NAMES[:1])
+    others = [run(PROMPTS[:1], NAMES[:1], seed=1), run(PROMPTS[:1], NAMES[:1], step=1), run(PROMPTS[:1], ["other"])]
+
+    assert base.ids_BT.tolist() == again.ids_BT.tolist()
+    assert all(base.ids_BT.tolist() != other.ids_BT.tolist() for other in others)
+    assert len({tuple(row) for row in base.ids_BT.tolist()}) == 3, "samples of one task differ"
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_logprobs_and_entropy_are_those_of_the_forward_at_the_temperature(temperature):
+    """Logprob and entropy of each sampled id equal float64 softmax of the uncached logits over the temperature."""
+    model, adapter = small_model.model(), small_model.adapter()
+    out = run(model=model, adapter=adapter, temperature=temperature)
+    for row, (p, length) in enumerate(zip(out.prompt_B, out.length_B, strict=True)):
+        ids = out.ids_BT[row, :length].tolist()
+        scaled = logits_of(model, adapter, PROMPTS[p] + ids)[len(PROMPTS[p]) - 1 : -1, : small_model.VOCAB_USED] / temperature
+        logprob = scaled - np.log(np.exp(scaled).sum(-1, keepdims=True))
+        entropy = -(np.exp(logprob) * logprob).sum(-1)
+
+        np.testing.assert_allclose(out.logprobs_BT[row, :length], logprob[np.arange(length), ids], atol=1e-4)
+        np.testing.assert_allclose(out.entropy_BT[row, :length], entropy, atol=1e-4)
+
+
+def test_rows_end_at_the_first_stop_id():
+    """A stop id ends a row, is part of it, and finish says stop; else the row has full length; the rest is zero."""
+    out = run(samples=16)
+    assert {"stop", "length"} == set(out.finish_B)
+    for ids, length, finish in zip(out.ids_BT, out.length_B, out.finish_B, strict=True):
+        inside = np.isin(ids[:length], small_model.STOP_IDS)
+        assert not inside[:-1].any() and not ids[length:].any()
+        assert inside[-1] == (finish == "stop") and (finish == "stop" or length == 24)
+
+
+def test_unused_embedding_rows_are_never_sampled():
+    """At a temperature that makes all ids nearly equal, none beyond the tokenizer's appears."""
+    out = run(model=small_model.model(stop_ids=(0,)), samples=40, temperature=10.0)
+    assert out.ids_BT.max() < small_model.VOCAB_USED and len(np.unique(out.ids_BT)) > 250
+
+
+@pytest.mark.parametrize("V", [5, 128, 300])
+def test_draws_follow_the_distribution(V):
+    """Frequencies of 40,000 draws lie within five standard errors of the softmax; ids without mass are never drawn."""
+    rng = np.random.default_rng(V)
+    mass = rng.random(V) ** 4
+    mass[rng.random(V) < 0.3] = 0
+    B = 40_000
+    drawn = np.asarray(g.draw(jnp.broadcast_to(jnp.asarray(mass, jnp.float32), (B, V)), jax.random.uniform(jax.random.key(0), (B,))))
+    p = mass / mass.sum()
+
+    assert (np.abs(np.bincount(drawn, minlength=V) / B - p) <= 5 * np.sqrt(p * (1 - p) / B)).all()
+
+
+def test_draw_at_the_ends():
+    """u = 0 gives the first id with mass, u just below 1 the last, whatever rounding does."""
+    mass = jnp.asarray([[0, 0, 3, 0, 1, 0.0], [0, 1, 0, 0, 0, 0]])
+    assert g.draw(mass, jnp.asarray([0.0, 0.0])).tolist() == [2, 1]
+    assert g.draw(mass, jnp.asarray([1.0, 1.0])).tolist() == [4, 1]
+
+
+def test_top_k_and_top_p_on_hand_computed_masses():
+    """Four ids with shares .4 .3 .2 .1: top-k 2 keeps two; top-p .7 keeps two, .71 three, tiny keeps one."""
+    mass = jnp.asarray([[0.3, 0.1, 0.4, 0.2]])
+    kept = lambda array: (np.asarray(array)[0] > 0).tolist()  # noqa: E731
+
+    assert kept(g.keep_top_k(mass, 2)) == [True, False, True, False]
+    assert kept(g.keep_top_k(mass, 0)) == kept(g.keep_top_k(mass, 99)) == [True] * 4
+    assert kept(g.keep_top_p(mass, 0.69)) == [True, False, True, False]
+    assert kept(g.keep_top_p(mass, 0.75)) == [True, False, True, True]
+    assert kept(g.keep_top_p(mass, 1e-6)) == [False, False, True, False]
+    assert kept(g.keep_top_p(mass, 1.0)) == [True] * 4
+
+
+def test_top_k_one_is_greedy():
+    """The filters reach the sampler: with one id left, sampling equals greedy; so does a tiny top-p."""
+    greedy = run(temperature=0.0, samples=1).ids_BT.tolist()
+    assert run(top_k=1, samples=1).ids_BT.tolist() == run(top_p=1e-3, samples=1).ids_BT.tolist() == greedy
+    assert run(samples=1).ids_BT.tolist() != greedy
+
+
+def test_row_sizes_are_few_and_cover():
+    """From 64 rows at most nine sizes down to 4; any number of live rows fits one of them with at most half again too many."""
+    sizes = g.row_sizes(64)
+    assert sizes[0] == 64 and min(sizes) == 4 and len(sizes) <= 9
+    assert all(min(n for n in sizes if n >= live) <= max(4, 1.5 * live) for live in range(1, 65))
+
+
+def test_too_long_is_refused_before_anything_runs():
+    """Prompt plus completion beyond the model's positions is refused with the numbers and the setting."""
+    with pytest.raises(InputError, match="533 positions.*512.*MAX_NEW_TOKENS"):
+        run([small_model.prompt(33)], ["long"], max_new_tokens=500)

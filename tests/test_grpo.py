@@ -1,0 +1,237 @@
+"""Advantages, the packed update and AdamW against hand-computed numbers, plain per-row gradients, float64 loops and optax."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from qwen2_jax import forward
+from rl import grpo
+from tests import small_model
+
+PARAMS, ADAPTER, CFG = small_model.params(), small_model.adapter(), small_model.CFG
+OBJECTIVE = grpo.Objective(logit_chunk=16)
+
+
+def rollouts(seed=0, lengths=((3, 9, 1), (12, 5, 7))):
+    """Two prompts (5 and 17 ids) with three samples each of the given lengths; sampler logprobs near the model's own."""
+    rng = np.random.default_rng(seed)
+    flat = [n for group in lengths for n in group]
+    ids = np.zeros((len(flat), 16), np.int32)
+    for row, n in enumerate(flat):
+        ids[row, :n] = rng.integers(0, small_model.VOCAB_USED, n)
+    prompts = [small_model.prompt(5), small_model.prompt(17)][: len(lengths)]
+    out = SimpleNamespace(prompt_ids=prompts, prompt_B=np.repeat(np.arange(len(lengths)), 3), ids_BT=ids, length_B=np.array(flat),
+                          logprobs_BT=np.zeros((len(flat), 16), np.float32))
+    for row, own in enumerate(plain_logprobs(ADAPTER["layers"], out)):
+        out.logprobs_BT[row, : flat[row]] = own + rng.normal(0, 0.25, flat[row])  # so that both clip bounds act
+    return out
+
+
+def plain_logprobs(layers, rollouts, temperature=1.0):
+    """Each row's log-probabilities of its sampled ids from the plain uncached forward: no packing, no sharing, no chunks."""
+    rows = [np.concatenate([rollouts.prompt_ids[p], ids[:n]]) for p, ids, n in
+            zip(rollouts.prompt_B, rollouts.ids_BT, rollouts.length_B, strict=True)]
+    tokens, mask = np.zeros((len(rows), 40), np.int32), np.zeros((len(rows), 40), bool)
+    for row, ids in enumerate(rows):
+        tokens[row, : len(ids)], mask[row, : len(ids)] = ids, True
+    logits = forward(PARAMS, {**ADAPTER, "layers": layers}, tokens, mask, CFG)[:, :, : small_model.VOCAB_USED] / temperature
+    logprobs = jnp.take_along_axis(jax.nn.log_softmax(logits[:, :-1]), tokens[:, 1:, None], -1)[:, :, 0]
+    return [logprobs[b, len(ids) - n - 1 : len(ids) - 1] for b, (ids, n) in enumerate(zip(rows, rollouts.length_B, strict=True))]
+
+
+def plain_loss(layers, rollouts, advantage_B, temperature=1.0, low=0.2, high=0.28):
+    """The objective as its formula reads, row by row, over the tokens of rows with an advantage in a group with signal."""
+    total = 0.0
+    for row, (advantage, new) in enumerate(zip(advantage_B, plain_logprobs(layers, rollouts, temperature), strict=True)):
+        ratio = jnp.exp(new - rollouts.logprobs_BT[row, : rollouts.length_B[row]])
+        total += jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - low, 1 + high) * advantage).sum()
+    return -total / rollouts.length_B.sum()
+
+
+def gradient(out, advantage_PN, objective=OBJECTIVE):
+    """(loss, gradient) as `update` makes them, before the optimiser."""
+    groups = grpo.pack_groups(out, advantage_PN, np.ones_like(advantage_PN, bool), objective.logit_chunk)
+    n = sum(group.weight_M.sum() for group in groups)
+    parts = [grpo.group_gradient(PARAMS, ADAPTER, group, CFG, objective, small_model.VOCAB_USED) for group in groups]
+    return sum(p[0] for p in parts) / n, jax.tree.map(lambda *g: sum(g) / n, *[p[2] for p in parts])
+
+
+def assert_close(a, b, rtol):
+    """Two gradients differ by at most rtol of the larger one's norm."""
+    norm = lambda tree: np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(tree)))  # noqa: E731
+    assert norm(jax.tree.map(lambda x, y: x - y, a, b)) <= rtol * norm(b)
+
+
+ADVANTAGES = np.array([[1.2, -0.7, -0.5], [0.3, 1.0, -1.3]], np.float32)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_packed_gradient_is_the_plain_gradient(temperature):
+    """Packing, prompt sharing and chunking give loss and gradient of the formula on separate, unshared rows."""
+    out, objective = rollouts(), OBJECTIVE._replace(temperature=temperature)
+    want = jax.value_and_grad(plain_loss)(ADAPTER["layers"], out, ADVANTAGES.ravel(), temperature)
+    got = gradient(out, ADVANTAGES, objective)
+
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-4)
+    assert_close(got[1], want[1], 1e-5)
+
+
+@pytest.mark.parametrize("change", [dict(logit_chunk=5), dict(logit_chunk=64), dict(remat="none"), dict(remat="dots")])
+def test_memory_settings_change_memory_only(change):
+    """Chunk size and remat leave loss and gradient alone."""
+    out = rollouts()
+    base, changed = gradient(out, ADVANTAGES), gradient(out, ADVANTAGES, OBJECTIVE._replace(**change))
+
+    np.testing.assert_allclose(changed[0], base[0], rtol=1e-5)
+    assert_close(changed[1], base[1], 1e-5)
+
+
+def test_clip_statistics_match_a_float64_count():
+    """clip_ratio counts the tokens at which the bound is the smaller term; the logprob difference is its mean and maximum."""
+    out, state = rollouts(), grpo.init_state(ADAPTER)
+    groups = grpo.pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), 16)
+    _, metrics = grpo.update(PARAMS, state, groups, CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
+    low, high, differences = 0, 0, []
+    for row, (advantage, new) in enumerate(zip(ADVANTAGES.ravel(), plain_logprobs(ADAPTER["layers"], out), strict=True)):
+        new, old = np.asarray(new, np.float64), out.logprobs_BT[row, : out.length_B[row]]
+        low += ((np.exp(new - old) < 0.8) & (advantage < 0)).sum()
+        high += ((np.exp(new - old) > 1.28) & (advantage > 0)).sum()
+        differences += abs(new - old).tolist()
+
+    assert low > 0 and high > 0
+    assert metrics["clip_ratio/low_mean"] == pytest.approx(low / 37) and metrics["clip_ratio/high_mean"] == pytest.approx(high / 37)
+    assert metrics["sampling/sampling_logp_difference/mean"] == pytest.approx(np.mean(differences), rel=1e-3)
+    assert metrics["sampling/sampling_logp_difference/max"] == pytest.approx(np.max(differences), rel=1e-3)
+    assert metrics["trained_tokens"] == 37
+
+
+def test_clipping_acts():
+    """Wide bounds give another gradient than narrow ones, and each bound acts by itself."""
+    out = rollouts()
+    wide = gradient(out, ADVANTAGES, OBJECTIVE._replace(eps_low=0.99, eps_high=99.0))[1]
+    for narrow in (dict(eps_low=0.99), dict(eps_high=99.0)):
+        with pytest.raises(AssertionError):
+            assert_close(gradient(out, ADVANTAGES, OBJECTIVE._replace(**narrow))[1], wide, 1e-3)
+
+
+def test_the_denominator_is_the_whole_steps():
+    """Two groups in one update weigh their tokens alike: their sum is the token-weighted mean of the groups alone."""
+    out = rollouts()
+    both = gradient(out, ADVANTAGES)[1]
+    only = [gradient(out, ADVANTAGES * keep[:, None])[1] for keep in (np.array([1, 0]), np.array([0, 1]))]
+    tokens = [13, 24]
+
+    assert_close(jax.tree.map(lambda a, b: (tokens[0] * a + tokens[1] * b) / 37, *only), both, 1e-5)
+
+
+def test_groups_without_signal_are_left_out():
+    """A group of equal rewards is not packed, and its tokens are not counted; alone it leaves state and moments as they were."""
+    out, reward = rollouts(), np.array([[1.0, 1.0, 1.0], [0.0, 1.5, 1.0]])
+    groups = grpo.pack_groups(out, grpo.advantages(reward), np.isfinite(reward), 16)
+    assert len(groups) == 1 and groups[0].weight_M.sum() == 24
+
+    state = grpo.init_state(ADAPTER)
+    same, metrics = grpo.update(PARAMS, state, [], CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
+    assert same is state and metrics["skipped_steps"] == 1 and metrics["loss"] == 0
+
+
+def test_failed_grades_are_masked():
+    """A NaN reward takes its sample out: advantages of the rest, tokens and gradient are those of the group without it."""
+    out, reward = rollouts(), np.array([[1.0, np.nan, 0.0], [1.0, 1.0, 1.0]])
+    advantage = grpo.advantages(reward)
+    assert advantage[0].tolist() == [1.0, 0.0, -1.0]
+    group = grpo.pack_groups(out, advantage, np.isfinite(reward), 16)[0]
+    assert group.weight_M.sum() == 4, "lengths 3 and 1; the masked one has 9"
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing():
+    """An infinite sampler logprob makes the step count as skipped, weights and moments untouched."""
+    out = rollouts()
+    out.logprobs_BT[0, 0] = -np.inf
+    groups = grpo.pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), 16)
+    state = grpo.init_state(ADAPTER)
+    same, metrics = grpo.update(PARAMS, state, groups, CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
+
+    assert same is state and metrics["skipped_steps"] == 1
+
+
+def test_an_update_moves_the_sampler():
+    """After one update of a new adapter b is no longer zero, a follows in the second, and the model's logits change."""
+    from rl import lora
+    state = grpo.init_state(lora.init(jax.random.key(3), CFG, 4, 8.0))
+    groups = grpo.pack_groups(rollouts(), ADVANTAGES, np.ones((2, 3), bool), 16)
+    step = lambda s: grpo.update(PARAMS, s, groups, CFG, OBJECTIVE, grpo.AdamW(1e-2), small_model.VOCAB_USED)[0]  # noqa: E731
+    one = step(state)
+    two = step(one)
+    q = [s.adapter["layers"][0]["self_attn"]["q_proj"] for s in (state, one, two)]
+    tokens = jnp.asarray([small_model.prompt(40)])
+    logits = [forward(PARAMS, s.adapter, tokens, jnp.ones_like(tokens, bool), CFG) for s in (state, one)]
+
+    assert not q[0]["b"].any() and q[1]["b"].all() and (q[2]["a"] != q[1]["a"]).any()
+    assert float(abs(logits[1] - logits[0]).max()) > 1e-3
+
+
+# ---- advantages ------------------------------------------------------------------------------------------------------
+
+
+def test_advantages_by_hand():
+    """Rewards 0 0 0 1 have mean 1/4 and std sqrt(3)/4."""
+    np.testing.assert_allclose(grpo.advantages([[0, 0, 0, 1.0]]), [[-1 / 3**0.5] * 3 + [3**0.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("rewards", [[0.1] * 8, [1e6] * 8, [0.0] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1],
+                                     [0, 5e-324, 0, 0, 0, 0, 0, 0], [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 8, [np.nan] * 7 + [1.0]])
+def test_advantages_are_bounded(rewards):
+    """Never NaN, never beyond sqrt(N - 1), exactly 0 where all are equal, whatever the scale of the rewards."""
+    a = grpo.advantages([rewards])[0]
+
+    assert np.isfinite(a).all() and np.abs(a).max() <= np.float32(7**0.5)
+    ok = np.array(rewards)[np.isfinite(rewards)]
+    assert (a == 0).all() == (len(ok) < 2 or ok.max() == ok.min())
+
+
+# ---- packing ---------------------------------------------------------------------------------------------------------
+
+
+def test_buckets_are_few_and_tight():
+    """Every length fits its bucket with at most a quarter of padding; there are few buckets up to 16,384."""
+    sizes = {n: grpo.bucket(n, 128) for n in range(1, 16385)}
+    assert all(n <= size <= max(128, 1.26 * n) for n, size in sizes.items()) and len(set(sizes.values())) <= 30
+
+
+def test_single_token_samples_pack():
+    """Samples that stop at once feed nothing, predict one id each from the prompt's last token, and have a gradient."""
+    out = rollouts(lengths=((1, 1, 1),))
+    loss, grad = gradient(out, ADVANTAGES[:1])
+    want = jax.value_and_grad(plain_loss)(ADAPTER["layers"], out, ADVANTAGES[0])
+
+    np.testing.assert_allclose(loss, want[0], rtol=1e-4)
+    assert_close(grad, want[1], 1e-5)
+
+
+# ---- optimiser -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opt", [grpo.AdamW(1e-2, 3, 0.9, 0.99, 1e-8, 0.1, 0.5), grpo.AdamW(3e-3, 0, 0.8, 0.999, 1e-6, 0.0, 0.0)])
+def test_adamw_is_optax(opt):
+    """Eight updates equal optax's clip_by_global_norm and adamw with the same linear warm-up."""
+    rate = optax.join_schedules([lambda n: opt.learning_rate * (n + 1) / max(1, opt.warmup_steps),
+                                 optax.constant_schedule(opt.learning_rate)], [opt.warmup_steps])
+    clip = [optax.clip_by_global_norm(opt.max_grad_norm)] if opt.max_grad_norm else []
+    oracle = optax.chain(*clip, optax.adamw(rate, opt.beta1, opt.beta2, opt.eps, weight_decay=opt.weight_decay))
+    layers = ADAPTER["layers"]
+    theirs, their_state, ours = layers, oracle.init(layers), grpo.init_state(ADAPTER)
+    for n in range(8):
+        keys = iter(jax.random.split(jax.random.key(n), 1000))
+        grads = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape) * 0.1, layers)  # noqa: B023
+        updates, their_state = oracle.update(grads, their_state, theirs)
+        theirs = optax.apply_updates(theirs, updates)
+        ours, norm, _ = grpo.adamw(ours, grads, opt)
+
+        np.testing.assert_allclose(norm, optax.tree.norm(grads), rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(ours.adapter["layers"]), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)

@@ -1,0 +1,114 @@
+"""scripts/: the generated tables, and what the shell scripts say when something is missing."""
+import importlib.util
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from rl.settings import LEAVES
+
+PAGE = "before\n<!-- settings:begin -->\nold\n<!-- settings:end -->\nafter\n"
+
+
+@pytest.fixture(scope="module")
+def render_docs(root):
+    spec = importlib.util.spec_from_file_location("render_docs", root / "scripts" / "render_docs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def pages(folder, readme=PAGE, notes=PAGE):
+    (folder / "README.md").write_text(readme)
+    (folder / "NOTES.md").write_text(notes)
+    return folder
+
+
+def test_tables_are_checked_written_and_then_fresh(render_docs, tmp_path):
+    """--check fails on a stale table without touching it; a run without it repairs the table and nothing else."""
+    folder = pages(tmp_path)
+
+    assert render_docs.main(["--check"], folder) == 1 and (folder / "README.md").read_text() == PAGE
+    assert render_docs.main([], folder) == 0
+    assert render_docs.main(["--check"], folder) == 0
+    text = (folder / "README.md").read_text()
+    assert text.startswith("before\n<!-- settings:begin -->\n") and text.endswith("<!-- settings:end -->\nafter\n")
+    assert "\nold\n" not in text
+
+
+def test_tables_name_every_setting_and_alias(render_docs):
+    """Nothing that can be set is undocumented."""
+    for leaf in LEAVES.values():
+        assert f"| `{leaf.name.upper()}` |" in render_docs.readme_tables() and leaf.help in render_docs.readme_tables()
+        assert f"`{leaf.section}.{leaf.name}`" in render_docs.notes_tables()
+        assert all(f"`{alias}`" in render_docs.notes_tables() for alias in leaf.aliases)
+
+
+@pytest.mark.parametrize("readme", ["no markers", "<!-- settings:begin -->", PAGE + PAGE,
+                                    "<!-- settings:end -->\n<!-- settings:begin -->\n"])
+def test_missing_or_doubled_markers_are_errors(render_docs, tmp_path, readme, capsys):
+    """A page that lost its markers fails the check instead of passing as fresh."""
+    assert render_docs.main(["--check"], pages(tmp_path, readme=readme)) == 2
+    assert "README.md: needs one line <!-- settings:begin -->" in capsys.readouterr().err
+
+
+def test_missing_page_is_an_error(render_docs, tmp_path, capsys):
+    """A deleted page fails the check."""
+    pages(tmp_path)
+    (tmp_path / "NOTES.md").unlink()
+
+    assert render_docs.main(["--check"], tmp_path) == 2 and "NOTES.md" in capsys.readouterr().err
+
+
+def test_unknown_argument_is_refused(render_docs, capsys):
+    """A misspelt --check must not rewrite the pages."""
+    assert render_docs.main(["--chek"]) == 2
+
+
+def copy_of_scripts(root, tmp_path):
+    """The scripts in a repo whose path has spaces, with nothing else in it."""
+    folder = tmp_path / "a repo with spaces"
+    shutil.copytree(root / "scripts", folder / "scripts")
+    return folder
+
+
+def run_script(folder, tmp_path, **variables):
+    return subprocess.run([folder / "scripts" / "test.sh"], cwd=tmp_path, env=os.environ | variables,
+                          capture_output=True, text=True, timeout=60)
+
+
+def fake_python(tmp_path, body):
+    path = tmp_path / "fake python"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("body, words", [
+    (None, "install Python 3.11 or newer"),
+    ('[ "$1" = -V ] && echo Python 3.9.1 || exit 1', "is Python 3.9.1"),
+    ('case "$2" in *venv*) exit 1;; esac', "the venv module"),
+])
+def test_test_script_says_in_one_line_what_is_missing(root, tmp_path, body, words):
+    """No Python, an old one, or one without venv: one line with the way on, exit 2, nothing made."""
+    python = fake_python(tmp_path, body) if body else str(tmp_path / "none")
+    folder = copy_of_scripts(root, tmp_path)
+    done = run_script(folder, tmp_path, PYTHON=python)
+
+    assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (folder / ".venv").exists()
+
+
+def test_test_script_runs_pytest_in_its_own_repo(root, tmp_path):
+    """Started from elsewhere, and with spaces in the path, it runs the repo's fast tests with the repo's Python."""
+    folder = copy_of_scripts(root, tmp_path)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text('#!/bin/sh\nprintf "%s|" "$PWD" "$@"; echo\n')
+    python.chmod(0o755)
+    (folder / "requirements.txt").write_text("")
+    first, second = run_script(folder, tmp_path), run_script(folder, tmp_path)
+
+    assert "|-m|pip|install|" in first.stdout.splitlines()[0]
+    assert second.stdout.splitlines() == [f"{folder}|-m|pytest|-m|not real and not slow|"]

@@ -1,0 +1,58 @@
+"""The signs of a run against logs whose story is known."""
+
+import pytest
+
+from rl.datalog import RunLog, append_rows
+from rl.signs import signs_of, signs_text, tasks_lost
+from tests.test_datalog import group, sample, step_metrics
+
+
+def run(folder, story):
+    """A run whose step holds the groups that `story(step)` gives."""
+    log = RunLog(folder)
+    for step in range(1, 11):
+        groups = story(step)
+        log.completions(step, groups)
+        log.step(step, step_metrics(groups))
+    return signs_of(folder)
+
+
+def test_gaming_and_a_lost_task_are_seen(tmp_path):
+    """Depth doubles, the pass rate stands, one task is solved early and not at the end: both are told by name."""
+    def story(step):
+        late = step > 5
+        return [group(sample(depth=4 if late else 2), sample(False), task="kept"),
+                group(sample(late), sample(late), task="won"), group(sample(not late), sample(not late), task="gone")]
+
+    signs = run(tmp_path, story)
+    assert (signs.early["depth"], signs.end["depth"]) == (2, pytest.approx((4 + 2 + 2) / 3))
+    assert signs.lost == ["gone"]
+    assert "likely, depth rose" in signs_text(signs) and "tasks lost: 1 (gone)" in signs_text(signs)
+
+
+def test_an_honest_gain_is_not_called_gaming(tmp_path):
+    """Depth and pass rate rise together: no alarm, nothing lost."""
+    signs = run(tmp_path, lambda step: [group(sample(depth=step), sample(step > 5, depth=step))])
+    assert signs.end["pass_rate"] > signs.early["pass_rate"]
+    assert "style gaming: not seen" in signs_text(signs) and signs.lost == []
+
+
+def test_steps_without_gradient_are_counted(tmp_path):
+    """A step counts when none of its groups differ; the share of such groups is over all steps."""
+    same, mixed = group(sample(), sample()), group(sample(), sample(False))
+    signs = run(tmp_path, lambda step: [same, mixed if step > 4 else same])
+    assert (signs.steps, signs.without_gradient) == (10, 4)
+    assert signs.groups_without_signal == pytest.approx((4 * 1 + 6 * 0.5) / 10)
+    assert "4 of 10" in signs_text(signs)
+
+
+def test_a_task_that_was_not_sampled_again_is_not_lost():
+    """Not seen at the end says nothing; never solved is not lost either."""
+    assert tasks_lost([("a", True), ("b", True), ("c", False)], [("b", False), ("c", False)]) == ["b"]
+
+
+def test_a_run_without_steps_or_without_values(tmp_path):
+    """No log has no signs; windows in which nothing was ever correct show dashes."""
+    assert signs_of(tmp_path) is None
+    append_rows(tmp_path / "metrics.jsonl", [{"step": 1, "pass_rate": 0.0, "depth": None}])
+    assert "depth - -> -" in signs_text(signs_of(tmp_path))

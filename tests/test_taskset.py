@@ -1,0 +1,196 @@
+"""Which tasks a run uses, in which order, and what the model is asked."""
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl.errors import InputError
+from rl.settings import DataSettings
+from rl.taskset import Task, batch, hidden_inputs, load_tasks, messages
+
+ALL = DataSettings(split="all")
+
+
+def toy(generate=lambda rng: [(1,)], examples=((0,),), **changes) -> Task:
+    """A task that doubles a number."""
+    return Task(name="toy/0", text="Return twice n.", signature="def double(n: int) -> int:", generate=generate,
+                reference="def double(n: int) -> int:\n    return 2 * n\n", examples=examples, scalar=True, **changes)
+
+
+def names(tasks):
+    return [task.name for task in tasks]
+
+
+# Which tasks
+
+def test_split_parts_the_tasks():
+    """Training tasks and held-out tasks share none and make up all."""
+    train, held_out = load_tasks(DataSettings()), load_tasks(DataSettings(split="heldout"))
+
+    assert (len(train), len(held_out)) == (80, 24)
+    assert sorted(names(train) + names(held_out)) == sorted(names(load_tasks(ALL)))
+
+
+def test_n_tasks_takes_the_first_of_a_fixed_shuffled_order():
+    """N tasks are a prefix of more, and the order never changes: scores over N_TASKS=40 compare between versions."""
+    whole = names(load_tasks(DataSettings()))
+
+    for n in (1, 2, 40, 80):
+        assert names(load_tasks(DataSettings(n_tasks=n))) == whole[:n]
+    assert whole[:4] == ["product_minus_sum", "two_sum", "factorial", "capitalize_words"]
+
+
+def test_the_order_of_a_split_is_the_order_of_all():
+    """What else is in the list moves no task, so a new task does not change which ones N_TASKS takes before it."""
+    whole = names(load_tasks(ALL))
+
+    for split in ("train", "heldout"):
+        part = names(load_tasks(DataSettings(split=split)))
+        assert part == [name for name in whole if name in part]
+
+
+def test_task_names_choose_and_keep_the_order():
+    """TASK_NAMES is a filter: it neither repeats a task nor reorders the list."""
+    chosen = names(load_tasks(DataSettings(task_names="gcd, count_vowels,gcd,")))
+
+    assert sorted(chosen) == ["count_vowels", "gcd"]
+    assert chosen == [name for name in names(load_tasks(ALL)) if name in chosen]
+    assert names(load_tasks(DataSettings(task_names="gcd,count_vowels", n_tasks=1))) == chosen[:1]
+
+
+@pytest.mark.parametrize("settings, words", [
+    (DataSettings(tasks="hard"), ["TASKS=hard", "lc_easy"]),
+    (DataSettings(n_tasks=81), ["N_TASKS=81", "80", "train", "0 for all"]),
+    (DataSettings(n_tasks=25, split="heldout"), ["N_TASKS=25", "24", "heldout"]),
+    (DataSettings(n_tasks=-1), ["N_TASKS=-1", "0 for all"]),
+    (DataSettings(n_tasks=2, task_names="gcd"), ["N_TASKS=2", "1 tasks"]),
+    (DataSettings(task_names="gcb,lcm,zzz"), ["gcb (did you mean gcd?)", "lcm", "zzz", "train", "SPLIT=all"]),
+    (DataSettings(tasks_file="mine.json"), ["TASKS_FILE=mine.json", "unset"]),
+])
+def test_an_unusable_choice_is_refused(settings, words):
+    """The message names the value, the limit and the way on, and all unknown names at once."""
+    with pytest.raises(InputError) as refused:
+        load_tasks(settings)
+
+    assert all(word in str(refused.value) for word in words), refused.value
+
+
+# Hidden inputs
+
+def test_hidden_inputs_hold_no_example_and_nothing_twice():
+    """Examples and repetitions go, equal values of another type stay: 1 and True are two different questions."""
+    task = toy(lambda rng: [(0,), (1,), (True,), (1,), ([2],), ([2],)])
+
+    assert repr(hidden_inputs(task, 0)) == "((1,), (True,), ([2],))"
+
+
+def test_hidden_inputs_depend_on_seed_and_name_only():
+    """The same seed repeats itself whatever happened to the global generator; another seed or task draws anew."""
+    task = toy(lambda rng: [(rng.random(),)])
+    first = hidden_inputs(task, 0)
+    random.seed(5)
+
+    assert hidden_inputs(task, 0) == first
+    assert len({hidden_inputs(task, 1), hidden_inputs(replace(task, name="toy/1"), 0), first}) == 3
+
+
+def test_a_suite_without_cases_is_refused():
+    """No cases would pass every candidate, so that is an error which names the task and the seed."""
+    with pytest.raises(ValueError, match="toy/0.*seed 3.*edge cases"):
+        hidden_inputs(toy(lambda rng: [(0,)]), 3)
+
+
+# The prompt
+
+def test_the_prompt_shows_text_signature_and_examples():
+    """Everything that fixes the answer is there, the examples as calls of the function that is asked for."""
+    system, user = messages(toy(examples=((3,), (-4,))), (6, -8))
+
+    assert (system["role"], user["role"]) == ("system", "user")
+    for shown in ("Return twice n.", "def double(n: int) -> int:", "double(3) == 6\ndouble(-4) == -8\n", "```python"):
+        assert shown in user["content"]
+
+
+def test_examples_are_python():
+    """An example line evaluates to True under the reference, also with several arguments and with strings in them."""
+    for task in load_tasks(ALL):
+        scope = {}
+        exec(task.reference, scope)
+        prompt = messages(task, task.example_results)[1]["content"]
+        lines = prompt.split("Examples:\n")[1].split("\n\n")[0].split("\n")
+
+        assert len(lines) == len(task.examples)
+        assert all(eval(line, scope) is True for line in lines), task.name
+
+
+def test_the_style_is_not_asked_for_unless_the_setting_is_on():
+    """Style has to come from the reward; only the hint speaks of it, and it changes nothing else."""
+    spoken = ("expression", "lisp", "one line", "one-liner", "single return", "comprehension", "functional", "recurs",
+              "statement", "lambda", "concise", "elegant")
+    for task in load_tasks(ALL):
+        plain, hinted = messages(task, task.example_results), messages(task, task.example_results, style_hint=True)
+
+        assert not any(word in message["content"].lower() for message in plain for word in spoken), task.name
+        assert hinted[0] == plain[0] and hinted[1]["content"].startswith(plain[1]["content"])
+        assert "one nested expression" in hinted[1]["content"]
+
+
+def test_results_must_match_the_examples():
+    """Too few or too many results would show a wrong prompt."""
+    with pytest.raises(ValueError, match="toy/0: 0 example results for 1 examples"):
+        messages(toy(), ())
+
+
+def test_the_entry_point_is_the_function_not_the_task():
+    """Tasks of other providers have names that are no identifiers."""
+    assert toy().entry_point == "double"
+
+
+# The batches
+
+sizes = st.integers(1, 30).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n)))
+
+
+@given(sizes, st.integers(0, 5), st.integers(0, 40))
+def test_each_epoch_holds_every_task_once_and_no_step_holds_one_twice(size, seed, first_epoch):
+    """Read as one stream, each n indices are all the tasks, from any epoch on, also where steps straddle epochs."""
+    n, per_step = size
+    start = first_epoch * n // per_step     # the step in which that epoch starts
+    steps = [batch(range(n), step, per_step, seed) for step in range(start, start + 3 * n // per_step + 2)]
+    stream = [i for step in steps for i in step][first_epoch * n - start * per_step:]
+
+    assert all(len(set(step)) == per_step for step in steps)
+    for epoch in range(3):
+        assert Counter(stream[epoch * n:(epoch + 1) * n]) == Counter(range(n))
+
+
+def test_a_batch_is_a_function_of_its_arguments():
+    """A resumed run repeats it: no state is kept, and the global generator plays no part."""
+    first = [batch(range(80), step, 8, 3) for step in range(40)]
+    random.seed(1)
+
+    assert [batch(range(80), step, 8, 3) for step in reversed(range(40))][::-1] == first
+
+
+def test_seeds_and_epochs_differ():
+    """Neither two seeds nor two epochs train in the same order."""
+    orders = [[i for step in range(epoch * 10, epoch * 10 + 10) for i in batch(range(80), step, 8, seed)]
+              for seed in (0, 1) for epoch in (0, 1)]
+
+    assert len(set(map(tuple, orders))) == 4
+
+
+@pytest.mark.parametrize("n, per_step", [(4, 5), (4, 0), (0, 1)])
+def test_a_step_cannot_take_more_tasks_than_there_are(n, per_step):
+    """The message names both settings."""
+    with pytest.raises(InputError, match=rf"TASKS_PER_STEP={per_step}.*{n} tasks.*N_TASKS"):
+        batch(range(n), 0, per_step, 0)
+
+
+def test_steps_count_from_zero():
+    """A negative step is a mistake of the caller's."""
+    with pytest.raises(ValueError, match="step -1"):
+        batch(range(4), -1, 2, 0)

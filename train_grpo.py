@@ -1,0 +1,99 @@
+"""Train a LoRA adapter with GRPO: sample programs, run and grade them, move the adapter towards the better ones.
+
+    python train_grpo.py                          # Qwen2.5-Coder-0.5B-Instruct, 600 steps of 8 tasks x 8 samples
+    STEPS=20 TASKS_PER_STEP=4 python train_grpo.py
+    RESUME=runs/<name> python train_grpo.py       # go on where a run stopped
+    python train_grpo.py --dry-run                # settings with their origin, predicted memory and disk; then stop
+    python train_grpo.py --help                   # every setting
+
+Writes runs/<date>-<name>/: config.yaml, metrics.jsonl, completions/, sft_pool.jsonl, hard_pool.jsonl, checkpoints/.
+Ctrl-C or SIGTERM saves a checkpoint and ends with 130 or 143; a second one ends at once.  Not covered: full-weight training,
+more than one device."""
+
+import os
+import sys
+import time
+
+from rl import checkpoint, command, config, grpo, lora, pretrained
+from rl.datalog import RunLog
+from rl.device import explain_memory, pick_attention, pick_dtype, use_compilation_cache
+from rl.loop import prepare, train_step
+from rl.reward import Grader
+from rl.sandbox import Sandbox
+from rl.signals import Interrupted, Signals
+from rl.taskset import batch, load_tasks
+
+
+def main() -> int:
+    """The whole run, from settings to the last checkpoint; returns the exit code."""
+    loaded = config.load(os.environ, training=True)
+    settings = loaded.settings
+    if command.asked_for_dry_run(sys.argv[1:]):
+        return command.dry_run(loaded)
+
+    # Everything that can be wrong is found before the weights are read.
+    source = pretrained.resolve(settings.model.model)
+    tasks = load_tasks(settings.data)
+    prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
+    batch(tasks, 0, settings.trainer.tasks_per_step, settings.trainer.seed)
+    run = command.run_folder(settings)
+    command.check_disk(run, source.cfg, settings)
+
+    with Signals() as signals, Sandbox(settings.sandbox.sandbox_workers, settings.sandbox.case_seconds,
+                                       settings.sandbox.allow_weak_sandbox) as sandbox:
+        grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
+        dtype, why = pick_dtype(settings.model.dtype)
+        cfg, kernel_why = pick_attention(settings.model.attention, source.cfg, dtype)
+        use_compilation_cache()
+        state, step, log = start(run, cfg, settings)
+        model = pretrained.load(source, dtype)._replace(cfg=cfg)
+        command.announce(loaded, run, model, sandbox, {"dtype": f"{dtype} ({why})", "attention": f"{cfg.attention} ({kernel_why})",
+                                                       "trained values": f"{lora.count(state.adapter):,}"})
+        if not settings.run.resume:
+            command.write_config(run, settings, sandbox.description)
+        started, first = time.monotonic(), step
+        saved = step if settings.run.resume else None
+
+        def save():
+            nonlocal saved
+            checkpoint.save(run, step, state, settings.trainer.seed, settings.model.model, settings.run.keep_last,
+                            settings.run.keep_every)
+            saved = step
+
+        try:
+            while step < settings.trainer.steps and not command.out_of_time(started, settings.trainer.max_hours):
+                chosen = [prompts[i] for i in batch(tasks, step, settings.trainer.tasks_per_step, settings.trainer.seed)]
+                new_state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
+                with signals.held():
+                    state, step = new_state, step + 1
+                    log.completions(step, groups)
+                    log.pools(step, groups)
+                    log.step(step, metrics)
+                    command.report_step(step, settings.trainer.steps, metrics, started, first)
+                    if step % settings.run.save_every == 0:
+                        save()
+        except Interrupted as stop:
+            if saved != step:
+                save()
+            print(f"{stop}: saved step {step}; go on with RESUME={run} python train_grpo.py", flush=True)
+            return stop.exit_code
+        if saved != step:
+            save()
+        command.report_end(run, step, settings)
+    return 0
+
+
+def start(run, cfg, settings):
+    """(state, steps done, log) of a new run, or of the one that RESUME names at its latest checkpoint."""
+    if settings.run.resume:
+        state, step = checkpoint.restore(run, cfg, settings.model.lora_rank)
+        return state, step, RunLog.resume(run, step)
+    if settings.model.lora:
+        adapter = lora.load(settings.model.lora, cfg, settings.model.lora_rank)
+    else:
+        adapter = lora.init(grpo.adapter_key(settings.trainer.seed), cfg, settings.model.lora_rank, settings.model.lora_alpha)
+    return grpo.init_state(adapter), 0, RunLog(run)
+
+
+if __name__ == "__main__":
+    command.run(main, __doc__, explain=explain_memory)
