@@ -65,6 +65,7 @@ def left_padded(prompts: list[list[int]], pad_id: int) -> tuple[np.ndarray, np.n
 
 
 def unpad(array_BTX, mask_BT) -> list[np.ndarray]:
+    """Each row's real tokens."""
     return [row[mask] for row, mask in zip(np.asarray(array_BTX), mask_BT, strict=True)]
 
 
@@ -137,6 +138,7 @@ LAYER_TENSORS = ("input_layernorm.weight", "post_attention_layernorm.weight",
 
 
 def float64_norm(x_TD, weight_D, cfg):
+    """Root-mean-square norm."""
     return x_TD / np.sqrt(np.mean(x_TD**2, -1, keepdims=True) + cfg.rms_norm_eps) * weight_D
 
 
@@ -164,6 +166,7 @@ def float64_attention(h_TD, weights, cfg):
 
 
 def float64_layer(x_TD, weights, cfg):
+    """One transformer layer; weights as on the hub, (out, in)."""
     h_TD = float64_norm(x_TD, weights["input_layernorm.weight"], cfg)
     x_TD = x_TD + float64_attention(h_TD, weights, cfg) @ weights["self_attn.o_proj.weight"].T
     h_TD = float64_norm(x_TD, weights["post_attention_layernorm.weight"], cfg)
@@ -198,23 +201,22 @@ def in_both_ways(run: Callable[[list], Run], prompts) -> dict[str, Run]:
     return {"batch": run(prompts), "single": joined}
 
 
-def half_run(source: Source, prompts) -> Run:
-    """Ours with float16 weights and activations on the padded batch."""
-    half = load(source, jnp.float16)
-    return our_run(half.params, half.cfg, prompts, half.chat.pad_id)
-
-
 def compare(source: Source) -> Report:
     """Run all models, one at a time in memory, and judge."""
     prompts, pad_id = prompts_of(source), source.chat.pad_id
+
+    def with_params(dtype, run):
+        params = load(source, dtype).params
+        return run(lambda some: our_run(params, source.cfg, some, pad_id))
+
+    def with_transformers(run):
+        model = transformers_model(source)
+        return run(lambda some: transformers_run(model, some, pad_id))
+
     truth = float64_run(source.tensors.__getitem__, source.cfg, prompts)
-    theirs_model = transformers_model(source)
-    theirs = in_both_ways(lambda some: transformers_run(theirs_model, some, pad_id), prompts)
-    del theirs_model
-    params = load(source, jnp.float32).params
-    ours = in_both_ways(lambda some: our_run(params, source.cfg, some, pad_id), prompts)
-    del params
-    half = half_run(source, prompts)
+    theirs = with_transformers(lambda run: in_both_ways(run, prompts))
+    ours = with_params(jnp.float32, lambda run: in_both_ways(run, prompts))
+    half = with_params(jnp.float16, lambda run: run(prompts))
 
     runs = {"ours": ours, "transformers": theirs, "float64": {"batch": truth, "single": truth}}
     logits, hidden = {}, {}
@@ -245,6 +247,7 @@ def judge(logits: dict[str, list[float]], half: Run, largest_logit: float) -> li
 
 
 def show(report: Report) -> None:
+    """Print the two tables and the float16 figure."""
     pairs = [f"{pair}, {way}" for pair in ("ours - transformers", "ours - float64", "transformers - float64")
              for way in ("batch", "single")]
     header = "".join(f"{name:>12}" for name in ("our-tf", "", "our-f64", "", "tf-f64", "")) + "\n" + " " * 16 \

@@ -56,9 +56,11 @@ class Meter:
         self.restart()
 
     def restart(self):
+        """Begin the next phase now."""
         self.cpu_start, self.start = self.read(), time.monotonic()
 
     def read(self):
+        """CPU seconds of the child since it was born; what was read last once it has ended."""
         with contextlib.suppress(OSError):  # the process has ended: what was read last stands
             self.cpu = time.clock_gettime(self.clock)
         return self.cpu

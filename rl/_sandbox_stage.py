@@ -94,18 +94,21 @@ class Stage:
             given.pop(name, None)
 
     def import_module(self, name, globals=None, locals=None, fromlist=(), level=0):
+        """`__import__` for candidates: a module of the whitelist, or ForbiddenImport."""
         if level or name not in self.modules:
             self.blocked += 1
             raise ForbiddenImport(f"{name!r} cannot be imported here")
         return self.modules[name if fromlist else name.partition(".")[0]]
 
     def find(self, entry_point):
+        """The candidate's function of that name, else the method of its Solution class, else None."""
         found = self.namespace.get(entry_point)
         if not callable(found) and isinstance(self.namespace.get("Solution"), type):
             found = getattr(self.namespace["Solution"](), entry_point, None)
         return found if callable(found) else None
 
     def printed(self):
+        """What the candidate wrote, up to the cap."""
         self.stdout.flush()
         return self.raw.kept.decode("utf-8", "replace")
 

@@ -48,6 +48,7 @@ MEMORY_FRAME = frame(["memory", "MemoryError"])  # made early: there may be no m
 
 
 def say(message, write=os.write):
+    """Send a message whole; TooLarge when it is over the cap."""
     data = frame(message)
     if len(data) > _values.FRAME_CAP:
         raise TooLarge(f"a frame of {len(data)} bytes")
@@ -171,6 +172,7 @@ def serve(control, kernel, stage):
 
 
 def main():
+    """Report what this server is, then serve until the controller goes away."""
     control = socket.socket(fileno=int(sys.argv[1]))
     os.close(os.pidfd_open(os.getpid()))  # a kernel without it should say so now
     kernel = _kernel.Layers(int(sys.argv[2]))

@@ -83,7 +83,7 @@ def read_json(path: Path) -> dict:
     try:
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except ValueError as error:
-        raise ValueError(f"{path.name} is not readable as JSON ({error}): the file is cut off or damaged, fetch it again") from error
+        raise ValueError(f"{path.name} is not JSON ({error}): the file is cut off or damaged, fetch it again") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} holds a {type(found).__name__}, not an object")
     return found
@@ -118,21 +118,23 @@ def _ids(config: dict) -> list[int]:
 Renderer = Callable[[list[dict]], str]
 
 # Pieces of template source.  Templates write a newline inside a literal as backslash and n.
+_IF, _ENDIF, _OUT, _CLOSE = r"\{%-?\s*if ", r"\{%-?\s*endif\s*-?%\}", r"\{\{-?\s*", r"\s*-?\}\}"
 _ROLE = r"""message(?:\.role|\[['"]role['"]\])"""
 _CONTENT = r"""(?:message(?:\.content|\[['"]content['"]\])|content)"""
+_FIRST_CONTENT = r"""messages\[0\](?:\.content|\[['"]content['"]\])"""
 _PLUS = r"\s*\+\s*"
-_END = rf"""['"]<\|im_end\|>(?:['"]{_PLUS}['"])?\\n['"]\s*-?\}}\}}"""
-_TURN = re.compile(rf"""\{{\{{-?\s*['"]<\|im_start\|>['"]{_PLUS}{_ROLE}{_PLUS}['"]\\n['"]{_PLUS}{_CONTENT}{_PLUS}{_END}"""
+_END = rf"""['"]<\|im_end\|>(?:['"]{_PLUS}['"])?\\n['"]{_CLOSE}"""
+_TURN = re.compile(rf"""{_OUT}['"]<\|im_start\|>['"]{_PLUS}{_ROLE}{_PLUS}['"]\\n['"]{_PLUS}{_CONTENT}{_PLUS}{_END}"""
                    r"\s*\{%-?\s*(?:elif|else|endif|endfor)\b")
-_FIRST_SYSTEM = re.compile(rf"""['"]<\|im_start\|>system\\n['"]{_PLUS}messages\[0\](?:\.content|\[['"]content['"]\]){_PLUS}{_END}""")
-_DEFAULT_SYSTEM = re.compile(r"""['"]<\|im_start\|>system\\n((?:[^'"\\<]|\\n)*)<\|im_end\|>\\n['"]\s*-?\}\}""")
-_TOOLS_SYSTEM = re.compile(r"""\{%-?\s*if tools\s*-?%\}\s*\{\{-?\s*['"]<\|im_start\|>system\\n['"]\s*-?\}\}""")
-_ANSWER = re.compile(r"""\{%-?\s*if add_generation_prompt\s*-?%\}\s*\{\{-?\s*['"]<\|im_start\|>assistant\\n['"]\s*-?\}\}\s*"""
-                     r"""(?:\{%-?\s*if enable_thinking is defined and enable_thinking is false\s*-?%\}\s*\{\{.*?\}\}\s*\{%-?\s*endif\s*-?%\}\s*)?"""
-                     r"""\{%-?\s*endif\s*-?%\}\s*$""", re.DOTALL)
+_FIRST_SYSTEM = re.compile(rf"""['"]<\|im_start\|>system\\n['"]{_PLUS}{_FIRST_CONTENT}{_PLUS}{_END}""")
+_DEFAULT_SYSTEM = re.compile(rf"""['"]<\|im_start\|>system\\n((?:[^'"\\<]|\\n)*)<\|im_end\|>\\n['"]{_CLOSE}""")
+_TOOLS_SYSTEM = re.compile(rf"""{_IF}tools\s*-?%\}}\s*{_OUT}['"]<\|im_start\|>system\\n['"]{_CLOSE}""")
+_NO_THINKING = rf"{_IF}enable_thinking is defined and enable_thinking is false\s*-?%\}}\s*{_OUT}.*?{_CLOSE}\s*{_ENDIF}\s*"
+_ANSWER = re.compile(rf"""{_IF}add_generation_prompt\s*-?%\}}\s*{_OUT}['"]<\|im_start\|>assistant\\n['"]{_CLOSE}\s*"""
+                     rf"(?:{_NO_THINKING})?{_ENDIF}\s*$", re.DOTALL)
 _STATEMENT = re.compile(r"\{%.*?%\}|\{\{.*?\}\}", re.DOTALL)
-# Anything that could alter a message's text or add to it on its way to the turn.
-_ALTERS = re.compile(r"trim|strip|replace|upper|lower|capitalize|bos_token|eos_token|raise_exception|strftime|macro|include|filter")
+# Anything that could alter a message's text, or add to it, on its way to the turn.
+_ALTERS = re.compile(r"trim|strip|replace|upper|lower|capitalize|bos_token|eos_token|raise_exception|strftime|macro|filter")
 
 
 def chatml_renderer(template: str) -> Renderer | None:

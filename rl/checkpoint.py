@@ -37,7 +37,7 @@ def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, ke
         aside.mkdir(parents=True)
         lora.save_npz(aside / f"lora_step{step:05d}.npz", state.adapter)
         lora.save_peft(aside, state.adapter, base_model)
-        moments = {f"{name}{i}": np.asarray(leaf) for name in ("mu", "nu") for i, leaf in enumerate(jax.tree.leaves(getattr(state, name)))}
+        moments = _numbered("mu", state.mu) | _numbered("nu", state.nu)
         np.savez(aside / "optimizer.npz", updates=np.asarray(state.updates), **moments)
         (aside / STATE).write_text(json.dumps({"step": step, "seed": seed}) + "\n")
         for path in [*aside.iterdir(), aside]:
@@ -79,12 +79,17 @@ def restore(run: Path, cfg, rank: int) -> tuple[TrainState, int]:
                       for name in ("mu", "nu"))
             return TrainState(adapter, mu, nu, jnp.asarray(saved["updates"])), done[-1]
     except Exception as error:  # numpy and zipfile raise one of many types for a damaged archive
-        raise CheckpointError(f"{folder / 'optimizer.npz'} is damaged ({error}): remove {folder} to resume from the one before") from error
+        raise CheckpointError(f"{folder / 'optimizer.npz'} is damaged ({error}): remove {folder} to resume from the one "
+                              "before") from error
 
 
 def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:
     """Upper bound on the disk the checkpoints of a run take: adapter twice, two moments, fp32, one more while writing."""
     return adapter_values * 4 * 4 * (keep_last + 1 + permanent)
+
+
+def _numbered(name: str, tree) -> dict[str, np.ndarray]:
+    return {f"{name}{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
 
 
 def _to_disk(path: Path) -> None:

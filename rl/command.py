@@ -29,7 +29,7 @@ def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
         sys.exit(0)
     unknown = [argument for argument in sys.argv[1:] if argument.startswith("-") and argument not in flags]
     if unknown:
-        fail(f"unknown option {unknown[0]}; this command takes {', '.join((*flags, '--help'))} and settings as environment variables")
+        fail(f"unknown option {unknown[0]}; it takes {', '.join((*flags, '--help'))}, and settings as environment variables")
     try:
         sys.exit(main())
     except (InputError, LogError) as error:
@@ -131,8 +131,8 @@ def announce(loaded: config.Loaded, run: Path, model, sandbox, more: dict[str, s
     for line in loaded.warnings:
         print(f"warning: {line}")
     given = [f"{name.upper()}={value}" for name, (value, origin) in given_values(loaded).items() if origin != "default"]
-    facts = {"run": str(run), "model": model.name, "set": " ".join(given) or "nothing, all defaults", "sandbox": sandbox.description, **more,
-             "sampling": "; ".join(filter(None, [model.chat.ignored_sampling, "ids beyond the tokenizer's are never sampled"]))}
+    facts = {"run": str(run), "model": model.name, "set": " ".join(given) or "nothing, all defaults",
+             "sandbox": sandbox.description, **more, "sampling": model.chat.ignored_sampling}
     if loaded.settings.objective.updates_per_batch == 1:
         facts["clip"] = "one update per batch, so the token ratio is 1 and the clip never acts (UPDATES_PER_BATCH changes that)"
     for name, value in facts.items():
@@ -158,7 +158,7 @@ def report_end(run: Path, step: int, settings: Settings) -> None:
     """The last lines of a run."""
     if step < settings.trainer.steps:
         print(f"MAX_HOURS={settings.trainer.max_hours:g} reached at step {step}; go on with RESUME={run} python train_grpo.py")
-    print(f"done: {step} steps in {run}; score the adapter with LORA={run}/checkpoints/step_{step:05d} python run_probe.py", flush=True)
+    print(f"done: {step} steps in {run}; score it with LORA={run}/checkpoints/step_{step:05d} python run_probe.py", flush=True)
 
 
 def out_of_time(started: float, max_hours: float) -> bool:

@@ -12,7 +12,7 @@ from rl.errors import InputError
 
 
 def pick_dtype(wanted: str):
-    """The dtype of the frozen weights and the reason for it; `auto` is fp32 on a CPU, bf16 on a GPU, fp16 where bf16 is missing."""
+    """The frozen weights' dtype and the reason for it; auto is fp32 on a CPU, bf16 on a GPU, fp16 where bf16 is missing."""
     if wanted != "auto":
         return jnp.dtype(wanted), "DTYPE says so"
     device = jax.devices()[0]

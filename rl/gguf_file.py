@@ -53,7 +53,7 @@ class GgufFile(Mapping):
             raise ValueError(f"the file is cut off or damaged inside its header ({error}); fetch it again") from error
         end = max((t.start + t.size for t in tensors.values()), default=0)
         if end > self._bytes.size:
-            raise ValueError(f"the file has {self._bytes.size:,} bytes, its header promises {end:,}: it is cut off; fetch it again")
+            raise ValueError(f"the file has {self._bytes.size:,} bytes, its header says {end:,}: it is cut off; fetch it again")
         if self.metadata.get("split.count", 1) > 1:
             raise ValueError("the model is split over several .gguf files; join them first (llama-gguf-split --merge)")
         self._tensors = self._by_hub_name(tensors)

@@ -94,13 +94,18 @@ def bucket(n: int, smallest: int) -> int:
     return size
 
 
+def sample_slots(longest: int) -> int:
+    """Slots a sample gets inside attention: the power of two that holds the longest, at least 32."""
+    return 1 << max(5, (longest - 1).bit_length() if longest else 0)
+
+
 def pack(prompt_ids, samples, sampler_logprobs, advantage_N, logit_chunk: int) -> Group:
     """Lay one group out for the update.  samples: N arrays of sampled ids (stop id included), none of them empty."""
     S = bucket(len(prompt_ids), 64)
     inputs = [ids[:-1] for ids in samples]  # the last sampled token is predicted, never fed
     lengths = np.array([len(ids) for ids in inputs])
     R = bucket(max(1, lengths.sum()), 128)  # sample tokens in the packed sequence
-    T = 1 << max(5, int(lengths.max() - 1).bit_length() if lengths.max() else 0)
+    T = sample_slots(int(lengths.max()))
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
 
     tokens_Q, positions_Q = np.zeros(S + R, np.int32), np.zeros(S + R, np.int32)

@@ -32,8 +32,8 @@ def prepare(tasks: Sequence[Task], chat, style_hint: bool, max_prompt_tokens: in
         said = messages(task, task.example_results, style_hint)
         prompts.append(Prompt(task, said, chat.encode(said)))
     if long := [f"{p.task.name} ({len(p.ids)})" for p in prompts if len(p.ids) > max_prompt_tokens]:
-        raise InputError(f"{len(long)} prompts have more than MAX_PROMPT_TOKENS={max_prompt_tokens} tokens: {', '.join(long[:8])}; "
-                         "raise MAX_PROMPT_TOKENS, or leave these tasks out")
+        raise InputError(f"{len(long)} prompts have more than MAX_PROMPT_TOKENS={max_prompt_tokens} tokens: "
+                         f"{', '.join(long[:8])}; raise MAX_PROMPT_TOKENS, or leave these tasks out")
     return prompts
 
 
@@ -68,8 +68,8 @@ def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str
     grades = grader.grade([(prompts[p].task, text) for p, text in zip(rollouts.prompt_B, texts, strict=True)])
     samples = [datalog.Sample(text, int(n), finish, **g._asdict()) for text, n, finish, g in
                zip(texts, rollouts.length_B, rollouts.finish_B, grades, strict=True)]
-    return [datalog.Group(prompt.task.name, prompt.messages, [s for s, q in zip(samples, rollouts.prompt_B, strict=True) if q == p])
-            for p, prompt in enumerate(prompts)]
+    N = len(samples) // len(prompts)
+    return [datalog.Group(prompt.task.name, prompt.messages, samples[p * N : (p + 1) * N]) for p, prompt in enumerate(prompts)]
 
 
 def rewards_of(groups: Sequence[datalog.Group], shuffled_by: tuple[int, int] | None = None) -> np.ndarray:
@@ -84,7 +84,8 @@ def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, sett
     """One GRPO step on these prompts: (state, graded groups, the step's metrics row)."""
     started = time.perf_counter()
     seed = settings.trainer.seed
-    rollouts, texts = sample(model, state.adapter, prompts, settings.generation.group, sampling_of(settings), step_key(seed, step))
+    key, N = step_key(seed, step), settings.generation.group
+    rollouts, texts = sample(model, state.adapter, prompts, N, sampling_of(settings), key)
     sampled = time.perf_counter()
     groups = grade(grader, prompts, rollouts, texts)
     graded = time.perf_counter()
@@ -97,12 +98,13 @@ def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, sett
     updated = time.perf_counter()
     return state, groups, {
         **datalog.step_metrics(groups),
-        "frac_reward_zero_std": float(np.mean([np.nanmax(r) == np.nanmin(r) if np.isfinite(r).any() else True for r in reward_PN])),
+        "frac_reward_zero_std": 1 - len(packed) / len(prompts),  # of the rewards trained on, shuffled or not
         "entropy": float(rollouts.entropy_BT.sum() / rollouts.length_B.sum()),
         **over_passes(passes),
         "lora_delta_norm": lora.delta_norm(state.adapter),
         "num_tokens": int(rollouts.length_B.sum()),
-        "step_time": updated - started, "time/sample": sampled - started, "time/grade": graded - sampled, "time/update": updated - graded,
+        "step_time": updated - started,
+        "time/sample": sampled - started, "time/grade": graded - sampled, "time/update": updated - graded,
     }
 
 

@@ -108,7 +108,8 @@ def load(path: str | Path, cfg: ModelConfig, rank: int | None = None) -> dict:
     path = Path(path)
     tensors, scale = _read(path)
     shapes, problems, ranks = {}, [], set()
-    layers = [{part: {p: {} for p in group} for part, group in projection_shapes(cfg).items()} for _ in range(cfg.num_hidden_layers)]
+    empty = lambda: {part: {p: {} for p in group} for part, group in projection_shapes(cfg).items()}  # noqa: E731
+    layers = [empty() for _ in range(cfg.num_hidden_layers)]
     for i, part, projection in _names({"layers": layers}):
         at = f"base_model.model.model.layers.{i}.{part}.{projection}"
         d, e = projection_shapes(cfg)[part][projection]

@@ -13,7 +13,7 @@ import numpy as np
 from qwen2_jax import BLOCKS, ModelConfig, Packed, Spec, param_specs, projection_shapes, rope_angles
 from rl import lora
 from rl.generate import PROMPT_BUCKET, State, decode_block
-from rl.grpo import bucket, chunk_gradient
+from rl.grpo import bucket, chunk_gradient, sample_slots
 from rl.loop import objective_of, sampling_of
 from rl.settings import Settings
 
@@ -66,7 +66,7 @@ def _update(cfg, dtype, settings, prompt_tokens, params, adapter):
     N, T, objective = settings.generation.group, settings.generation.max_new_tokens, objective_of(settings)
     S, R = bucket(prompt_tokens, 64), bucket(N * max(1, T - 1), 128)
     x_QD = shaped((S + R, cfg.hidden_size), dtype)
-    layout = Packed(shaped((S,), bool), shaped((N, 1 << max(5, (T - 2).bit_length() if T > 2 else 0))), shaped((R,)), shaped((R,)))
+    layout = Packed(shaped((S,), bool), shaped((N, sample_slots(T - 1))), shaped((R,)), shaped((R,)))
     rope = jax.eval_shape(partial(rope_angles, cfg=cfg), shaped((S + R,)))
     layer, lora_layer = params["layers"][0], adapter["layers"][0]
 

@@ -124,23 +124,28 @@ def _from_hub(name: str, repo_id: str) -> Source:
 
     cache = LOCAL_CACHE if LOCAL_CACHE.is_dir() else None  # None: HF_HUB_CACHE, or the library's default
     snapshot = partial(snapshot_download, repo_id, cache_dir=cache, allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S)
+    command = f"hf download {repo_id}" + (f" --cache-dir {cache}" if cache else "")
     try:
         return _open(name, Path(snapshot(local_files_only=True)))
-    except (OSError, ModelError):
-        pass  # not in the cache, or not whole there
+    except OSError:
+        found = f"{repo_id} is not in {f'./{cache}' if cache else 'the hub cache'}"
+    except ModelError as error:
+        found = str(error)
     try:
         folder = Path(snapshot())
     except Exception as error:  # no network, an unknown or gated name, a full disk: the ways on are the same
-        raise ModelError(_ways_on(name, repo_id, cache, error)) from error
-    return _open(name, folder)
+        raise ModelError(_ways_on(name, command, found, error)) from error
+    try:
+        return _open(name, folder)
+    except ModelError as error:
+        raise ModelError(f"{error}\nTo fetch it anew: {command} --force-download") from error
 
 
-def _ways_on(name: str, repo_id: str, cache: Path | None, error: Exception) -> str:
+def _ways_on(name: str, command: str, found: str, error: Exception) -> str:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
-    where = f"./{cache}" if cache else "the hub cache"
     why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else next(iter(str(error).splitlines()), "") or type(error).__name__
-    return (f"MODEL={name}: {repo_id} is not complete in {where} and could not be fetched ({why}). Three ways on:\n"
-            f"  hf download {repo_id}{f' --cache-dir {cache}' if cache else ''}   on a machine with a network\n"
+    return (f"MODEL={name}: {found}, and it could not be fetched ({why}). Three ways on:\n"
+            f"  {command}   on a machine with a network\n"
             "  MODEL=/path/to/folder   config.json, tokenizer.json, tokenizer_config.json, *.safetensors; or a .gguf file\n"
             "  MODEL=tiny   the small model that comes with this program")

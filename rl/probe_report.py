@@ -114,6 +114,7 @@ class Comparison(NamedTuple):
     gained: list[str]    # tasks solved at least once after and never before
     lost: list[str]      # the other way round
     differ: list[str]    # settings in which the two probes are not the same measurement
+    by_task: dict[str, tuple[float, float, Gain]]    # pass rate before and after; the gain resamples this task's samples
 
 
 def compare(before: dict, after: dict) -> Comparison:
@@ -134,7 +135,21 @@ def compare(before: dict, after: dict) -> Comparison:
     differ = [f"{name.upper()} {old} / {new}" for name, (old, new) in values.items() if old != new]
     return Comparison(measure(list(first.values())), measure([new for _, new in pairs]), gains,
                       sorted(old.task for old, new in pairs if not old.passed and new.passed),
-                      sorted(old.task for old, new in pairs if old.passed and not new.passed), differ)
+                      sorted(old.task for old, new in pairs if old.passed and not new.passed), differ, task_gains(before, after))
+
+
+def task_gains(before: dict, after: dict) -> dict[str, tuple[float, float, Gain]]:
+    """Each task's pass rate before and after with its gain; sample n of one probe is paired with sample n of the other.
+
+    Unlike the other gains these speak of this task alone, so its samples are the independent trials."""
+    later, found = {task["task"]: task["samples"] for task in after["tasks"]}, {}
+    for task in before["tasks"]:
+        pairs = [(old["correct"], new["correct"]) for old, new in zip(task["samples"], later[task["task"]], strict=False)
+                 if old["reward"] is not None and new["reward"] is not None]
+        if pairs:
+            old, new = zip(*pairs, strict=True)
+            found[task["task"]] = sum(old) / len(old), sum(new) / len(new), paired_bootstrap(old, new)
+    return found
 
 
 # ---- as text ---------------------------------------------------------------------------------------------------------
@@ -171,6 +186,10 @@ def comparison_text(result: Comparison, names: Sequence[str]) -> str:
               *gaming(result.gains)]
     if result.differ:
         lines.append(f"not the same measurement: {'; '.join(result.differ)}")
+    width = max(map(len, result.by_task), default=0)
+    lines += ["", "pass rate by task; these intervals resample the task's own samples, paired by number"]
+    lines += [f"{task:<{width}}  {old:.3f} -> {new:.3f}   {_signed(gain.value)} [{_signed(gain.low)}, {_signed(gain.high)}]"
+              for task, (old, new, gain) in result.by_task.items()]
     return "\n".join(lines)
 
 

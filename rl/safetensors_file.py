@@ -96,7 +96,7 @@ def read_header(path: Path) -> dict[str, Entry]:
         if head == b"version ":
             raise ValueError(f"{path.name} is a Git LFS pointer, not the weights: run `git lfs pull`, or fetch the file itself")
         if not 2 <= length <= actual - 8:
-            raise ValueError(f"{path.name} ({actual:,} bytes) is cut off inside its header or is not a safetensors file: {REPAIR}")
+            raise ValueError(f"{path.name} ({actual:,} bytes) is cut off inside its header, or no safetensors file: {REPAIR}")
         text = file.read(length)
     try:
         header = json.loads(text)

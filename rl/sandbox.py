@@ -15,6 +15,7 @@ whitelist, and systems other than Linux on x86_64 and aarch64 (they are refused 
 import hashlib
 import json
 import re
+import runpy
 import sys
 import threading
 from collections import OrderedDict
@@ -230,6 +231,4 @@ def _short(value):
 
 
 if __name__ == "__main__":
-    from rl.sandbox_report import main
-
-    sys.exit(main(sys.argv[1:]))
+    runpy.run_module("rl.sandbox_report", run_name="__main__")

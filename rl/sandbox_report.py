@@ -13,9 +13,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from rl.sandbox import VERDICTS, Result, Sandbox, SandboxError, Suite
+from rl import config
+from rl.sandbox import VERDICTS, Result, Sandbox, Suite
 
-USAGE = "usage: python -m rl.sandbox FILE.jsonl [WORKERS]"
+USAGE = "usage: python -m rl.sandbox FILE.jsonl"
 NEEDED = ("name", "kind", "task", "entry_point", "code", "expected")
 
 
@@ -101,18 +102,19 @@ def summary(attempts: list[dict], results: list[Result]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):
+    """Grade the file that the command line names; returns the exit status."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print(USAGE, file=sys.stderr)
         return 2
     try:
         tasks, attempts = read(arguments[0])
-        workers = int(arguments[1]) if len(arguments) == 2 else 2
-        with Sandbox(workers, allow_weak=os.environ.get("ALLOW_WEAK_SANDBOX") == "1") as box:
+        sandbox = config.load(os.environ).settings.sandbox
+        with Sandbox(sandbox.sandbox_workers, sandbox.case_seconds, sandbox.allow_weak_sandbox) as box:
             print(box.description)
             begun = time.perf_counter()
             results, problems = grade_file(box, tasks, attempts)
             wall_s = time.perf_counter() - begun
-    except (OSError, ValueError, SandboxError) as error:
+    except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -126,3 +128,7 @@ def main(arguments: list[str]) -> int:
     print(*summary(attempts, results), sep="\n")
     print(f"{unexpected} unexpected; {len(attempts) / wall_s:.0f} candidates/s, {wall_s:.1f} s")
     return 1 if unexpected else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import ModelConfig, load_params, param_specs
+from qwen2_jax import ModelConfig, Spec, load_params, param_specs
 from rl import lora
 
 CFG = ModelConfig(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6,
@@ -18,7 +18,8 @@ STOP_IDS = (7, 11)
 def params(cfg=CFG, seed=0, dtype=jnp.float32):
     """Random parameters, large enough that predictions are far from uniform."""
     rng, shapes = np.random.default_rng(seed), {}
-    jax.tree.map(lambda spec: shapes.update({spec.name: spec.shape}), param_specs(cfg), is_leaf=lambda x: hasattr(x, "transposed"))
+    for spec in jax.tree.leaves(param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec)):
+        shapes[spec.name] = spec.shape
 
     def tensor(name):
         scale = 0.4 if len(shapes[name]) == 2 else 0.1

@@ -29,7 +29,7 @@ def logits_of(model, adapter, ids):
 
 
 def test_greedy_equals_argmax_of_the_uncached_forward():
-    """Cached, batched, left-padded greedy decoding picks the uncached argmax; other picks only where two logits are within 1e-4."""
+    """Cached, batched, left-padded greedy decoding picks the uncached argmax; never an id more than 1e-4 below it."""
     model, adapter = small_model.model(), small_model.adapter()
     out, flips = run(model=model, adapter=adapter, samples=1, temperature=0.0), 0
     for p, prompt in enumerate(PROMPTS):
@@ -112,7 +112,8 @@ def test_draws_follow_the_distribution(V):
     mass = rng.random(V) ** 4
     mass[rng.random(V) < 0.3] = 0
     B = 40_000
-    drawn = np.asarray(g.draw(jnp.broadcast_to(jnp.asarray(mass, jnp.float32), (B, V)), jax.random.uniform(jax.random.key(0), (B,))))
+    mass_BV, u_B = jnp.broadcast_to(jnp.asarray(mass, jnp.float32), (B, V)), jax.random.uniform(jax.random.key(0), (B,))
+    drawn = np.asarray(g.draw(mass_BV, u_B))
     p = mass / mass.sum()
 
     assert (np.abs(np.bincount(drawn, minlength=V) / B - p) <= 5 * np.sqrt(p * (1 - p) / B)).all()

@@ -14,6 +14,7 @@ import pytest
 
 import run_probe
 from rl import probe as probe_module
+from rl import probe_report
 from rl.datalog import Group, Sample
 from rl.errors import InputError
 from rl.generate import Rollouts, Sampling
@@ -295,3 +296,15 @@ def test_the_command_probes_the_tiny_model(root, tmp_path):
     assert [len(task["samples"]) for task in first["tasks"]] == [2, 2, 2]
     assert first["tasks"] == second["tasks"]
     assert "3 tasks x 2 samples" in done.stdout and sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json"]
+
+
+def test_task_gains_pair_samples_of_one_task():
+    """Sample n is compared with sample n of the same task; failed grades are left out; the interval is that task's own."""
+    def doc(outcomes):
+        return {"tasks": [{"task": "t", "samples": [{"correct": bool(c), "reward": None if c is None else float(c)}
+                                                    for c in outcomes]}]}
+    before, after, gain = probe_report.task_gains(doc([0, 0, 1, 1, None, 0]), doc([1, 1, 1, 1, 1, None]))["t"]
+
+    assert (before, after, gain.value) == (0.5, 1.0, 0.5) and 0 <= gain.low <= 0.5 <= gain.high
+    same = probe_report.task_gains(doc([0, 1]), doc([0, 1]))["t"][2]
+    assert (same.value, same.low, same.high, same.p) == (0, 0, 0, 1)

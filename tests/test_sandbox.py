@@ -567,7 +567,7 @@ def test_command_reports_differences(tmp_path, capsys):
     path.write_text("\n".join(json.dumps(line) for line in (tasks, row)))
     assert sandbox_report.main([str(path)]) == 0
     path.write_text("\n".join(json.dumps(line) for line in (tasks, row, liar)))
-    assert sandbox_report.main([str(path), "1"]) == 1
+    assert sandbox_report.main([str(path)]) == 1
     assert "liar: wrong_answer, expected pass" in capsys.readouterr().out
     path.write_text("\n".join(json.dumps(line) for line in (tasks, {**row, "expected": ["PASS"]})))
     assert sandbox_report.main([str(path)]) == 2 == sandbox_report.main([]) == sandbox_report.main(["missing.jsonl"])

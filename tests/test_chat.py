@@ -1,0 +1,248 @@
+"""The chat template token for token as transformers has it, stop ids, and exact text back."""
+
+import json
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl.chat import Chat, chatml_renderer
+from tests.hub_folder import TEMPLATE, tokenizer, transformers_ids, write_texts
+
+CONVERSATIONS = {
+    "plain": ("You are brief.", "hello a"),
+    "empty system": ("", "hello"),
+    "empty both": ("", ""),
+    "unicode": ("naïve “quotes” 日本語 🙂", "é is one letter, e\u0301 are two; \u200b\u00a0\ufeff"),
+    "newlines": ("a\n\nb\r\n\tc ", "\n  x\n\n\n"),
+    "braces": ("{{ 1 + 1 }} {% if x %}", "{'a': \"b\"} \\n"),
+    "control tokens in the text": ("x<|im_end|>\n<|im_start|>user\nhi", "say <|im_end|> and <|endoftext|><tool_call>"),
+}
+CHATML = {
+    "own system statement": TEMPLATE,
+    "no default system": TEMPLATE.replace("{%- else %}\n    {{- '<|im_start|>system\\nBe of help.<|im_end|>\\n' }}\n", ""),
+    "tools": TEMPLATE.replace("{%- if messages", "{%- if tools %}\n    {{- '<|im_start|>system\\n' }}\n    {{- messages[0].content }}\n"
+                              "    {{- \"\\n# Tools <tools></tools><|im_end|>\\n\" }}\n{%- elif messages", 1),
+    "indexed": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+               "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    "default in the loop": "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+                           "{{ '<|im_start|>system\\nBe kind,\\nplease.<|im_end|>\\n' }}{% endif %}"
+                           "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n'}}{% endfor %}"
+                           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    "thinking switch": TEMPLATE.replace("assistant\\n' }}\n", "assistant\\n' }}\n    {%- if enable_thinking is defined and enable_thinking"
+                                        " is false %}\n        {{- '<think></think>' }}\n    {%- endif %}\n"),
+    "content by another name": TEMPLATE.replace("messages %}\n", "messages %}\n    {%- set content = message.content %}\n")
+                                       .replace("+ message.content +", "+ content +"),
+}
+OTHER = {
+    "trimmed": TEMPLATE.replace("+ message.content +", "+ message.content | trim +"),
+    "trimmed system": TEMPLATE.replace("messages[0].content +", "messages[0].content.strip() +"),
+    "trimmed in between": CHATML["content by another name"].replace("= message.content %}", "= message.content | trim %}"),
+    "text outside": TEMPLATE.replace("{%- for", "note\n{%- for", 1),
+    "more in the turn": TEMPLATE.replace("+ '\\n' }}", "+ '\\n' }}{{- '!' }}"),
+    "begins with bos": "{{ bos_token }}" + TEMPLATE,
+    "answer begins with a thought": TEMPLATE.replace("assistant\\n' }}\n", "assistant\\n' }}\n    {{- '<think>' }}\n"),
+    "another answer mark": TEMPLATE.replace("assistant\\n", "model\\n"),
+    "system dropped": TEMPLATE.replace("{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}", ""),
+    "training mask": TEMPLATE.replace("{%- for", "{%- generation %} \n g {%- endgeneration %}\n{%- for", 1),
+    "not ChatML": "{{ bos_token }}{% for m in messages %}[{{ m.role | upper }}] {{ m.content | tojson }}{{ eos_token }}\n"
+                  "{% if m.role == 'x' %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
+                  "{% if add_generation_prompt %}[ANSWER]{% endif %}",
+}
+NAMES = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+
+
+def messages_of(system, user):
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def chat_of(template=TEMPLATE, **more):
+    return Chat(tokenizer(), template, variables=NAMES, **more)
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
+@pytest.mark.parametrize("template", CHATML.values(), ids=CHATML)
+def test_chatml_by_hand_is_transformers(template, conversation):
+    """Templates that are plain ChatML are recognised, and give the ids that transformers gives."""
+    messages = messages_of(*conversation)
+
+    assert chatml_renderer(template) is not None
+    assert chat_of(template).encode(messages) == transformers_ids(tokenizer(), template, messages, **NAMES)
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
+@pytest.mark.parametrize("template", OTHER.values(), ids=OTHER)
+def test_other_templates_are_rendered(template, conversation):
+    """What differs from plain ChatML anywhere is not taken for it; rendered, it gives the ids that transformers gives."""
+    messages = messages_of(*conversation)
+
+    assert chatml_renderer(template) is None
+    assert chat_of(template).encode(messages) == transformers_ids(tokenizer(), template, messages, **NAMES)
+
+
+@pytest.mark.parametrize("template", [*CHATML.values(), *OTHER.values()], ids=[*CHATML, *OTHER])
+def test_default_system_text(template):
+    """Without a system message the template's own default stands in, where it has one; several user turns follow each other."""
+    messages = [{"role": "user", "content": "hello"}, {"role": "user", "content": "in"}]
+
+    assert chat_of(template).encode(messages) == transformers_ids(tokenizer(), template, messages, **NAMES)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_text_is_encoded_as_transformers_does(system, user):
+    """No text of a message leads to other ids than transformers'."""
+    messages = messages_of(system, user)
+
+    assert chat_of().encode(messages) == transformers_ids(tokenizer(), TEMPLATE, messages, **NAMES)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
+def test_decoding_returns_the_text(text):
+    """Ids of a text decode to that text, blanks and line ends included; only NFC, the tokenizer's own step, may show."""
+    ids = tokenizer().encode(text, add_special_tokens=False).ids
+
+    if not any(name in text for name in ("<|im_", "<|endo")):
+        assert chat_of().decode(ids) == unicodedata.normalize("NFC", text)
+
+
+def test_decoding_leaves_out_control_tokens_only():
+    """Control tokens vanish, added tokens that are text stay, ids beyond the tokenizer vanish, half a character is marked."""
+    made = tokenizer()
+    ids = made.encode("a <tool_call> .\n", add_special_tokens=False).ids
+    half = made.encode("é", add_special_tokens=False).ids[:1]
+
+    assert chat_of().decode([*ids, made.token_to_id("<|im_end|>"), made.token_to_id("<|endoftext|>")]) == "a <tool_call> .\n"
+    assert chat_of().decode([*ids, 100_000]) == "a <tool_call> .\n"
+    assert chat_of().decode(half) == "\ufffd"
+    assert chat_of().decode([]) == ""
+
+
+def test_stop_ids_are_those_of_both_configs_and_the_turn_ends(tmp_path):
+    """generation_config's, then config's, then the ends that the tokenizer knows, each once."""
+    end, text_end = (tokenizer().token_to_id(name) for name in ("<|im_end|>", "<|endoftext|>"))
+    write_texts(tmp_path, eos_token_id=[end, 5])
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 9}))
+
+    assert Chat.from_folder(tmp_path).stop_ids == (end, 5, 9, text_end)
+
+
+@pytest.mark.parametrize("generation, config, want", [({"pad_token_id": 3}, {"pad_token_id": 4}, 3), ({}, {"pad_token_id": 0}, 0),
+                                                      ({}, {}, tokenizer().token_to_id("<|endoftext|>"))])
+def test_pad_id(tmp_path, generation, config, want):
+    """generation_config before config before the tokenizer's pad token; id 0 counts."""
+    write_texts(tmp_path, **generation)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    assert Chat.from_folder(tmp_path).pad_id == want
+
+
+def test_vocab_used_counts_added_tokens():
+    """The first id that no token has."""
+    assert chat_of().vocab_used == tokenizer().get_vocab_size() == 256 + 7 + 4
+
+
+def test_template_file_goes_before_the_settings(tmp_path):
+    """chat_template.jinja wins; of a list of templates the one called default is used."""
+    write_texts(tmp_path, OTHER["another answer mark"])
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    from_file = Chat.from_folder(tmp_path).encode(messages_of("a", "b"))
+    (tmp_path / "chat_template.jinja").unlink()
+    write_texts(tmp_path, [{"name": "tool_use", "template": "x"}, {"name": "default", "template": TEMPLATE}])
+
+    assert from_file == Chat.from_folder(tmp_path).encode(messages_of("a", "b")) == chat_of().encode(messages_of("a", "b"))
+
+
+def test_padding_and_truncation_of_the_file_do_not_act():
+    """A tokenizer.json saved in the middle of someone's training must not cut or fill prompts."""
+    made = tokenizer()
+    made.enable_padding(length=50)
+    made.enable_truncation(5)
+
+    assert Chat(made, TEMPLATE).encode(messages_of("a", "b")) == chat_of().encode(messages_of("a", "b"))
+
+
+def test_ignored_sampling_is_told():
+    """The log line names each sampling setting that the checkpoint brings, and is empty where it brings none."""
+    told = chat_of(generation={"repetition_penalty": 1.1, "top_k": 20, "eos_token_id": 3, "do_sample": False}).ignored_sampling
+
+    assert "repetition_penalty 1.1" in told and "top_k 20" in told and "do_sample False" in told and "eos" not in told
+    assert chat_of().ignored_sampling == ""
+
+
+@pytest.mark.parametrize("messages", [[{"role": "assistant", "content": "x"}], [{"role": "user"}], [{"role": "user", "content": None}],
+                                      [], [{"role": "system", "content": "alone"}], [{"role": "user", "content": ["x"]}]])
+def test_messages_that_cannot_be_encoded(messages):
+    """Other roles, contents that are no text and conversations without a user are refused, not guessed at."""
+    with pytest.raises(ValueError, match="user"):
+        chat_of().encode(messages)
+
+
+def test_missing_jinja2_names_the_install_line(monkeypatch):
+    """Only a template that needs jinja2 asks for it, and says how to get it."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    chat_of(TEMPLATE)
+
+    with pytest.raises(ImportError, match="pip install jinja2"):
+        chat_of(OTHER["not ChatML"])
+
+
+@pytest.mark.parametrize("template, complaint", [("{% if %}", "compile"), (None, "Instruct"), ("", "Instruct")])
+def test_unusable_templates(template, complaint):
+    """No template, or one that is no template, is an error before anything runs."""
+    with pytest.raises(ValueError, match=complaint):
+        chat_of(template)
+
+
+def test_template_that_refuses_a_conversation():
+    """A template's own raise_exception comes out as a ValueError with its words."""
+    with pytest.raises(ValueError, match="only one turn"):
+        chat_of("{{ raise_exception('only one turn') }}").encode(messages_of("a", "b"))
+
+
+def test_templates_are_sandboxed():
+    """A hostile template cannot reach Python's insides."""
+    with pytest.raises(ValueError):
+        chat_of("{{ messages.__class__.__mro__[1].__subclasses__() }}").encode(messages_of("a", "b"))
+
+
+def test_stop_ids_must_exist(tmp_path):
+    """A stop id that no token has, or none at all, is refused."""
+    with pytest.raises(ValueError, match="4000"):
+        chat_of(eos_ids=[4000])
+    bare = tokenizer().from_str(tokenizer().to_str().replace("im_end", "im_xxx").replace("endoftext", "endofxxxx"))
+    with pytest.raises(ValueError, match="eos_token_id"):
+        Chat(bare, TEMPLATE)
+
+
+@pytest.mark.parametrize("name, text, complaint", [("generation_config.json", "{", "generation_config.json"),
+                                                   ("tokenizer.json", "{}", "tokenizer.json"),
+                                                   ("tokenizer_config.json", "[]", "tokenizer_config.json"),
+                                                   ("tokenizer.json", None, "tokenizer.json")])
+def test_damaged_text_files_are_named(tmp_path, name, text, complaint):
+    """The file that is missing or damaged is named."""
+    write_texts(tmp_path)
+    (tmp_path / name).unlink()
+    if text is not None:
+        (tmp_path / name).write_text(text)
+
+    with pytest.raises(ValueError, match=complaint):
+        Chat.from_folder(tmp_path)
+
+
+@pytest.mark.real
+def test_real_template_is_followed_by_hand_and_to_the_token(real_model):
+    """The real checkpoint needs no jinja2 and gives transformers' ids; its stop ids, pad id and vocabulary are the known ones."""
+    from transformers import AutoTokenizer
+    oracle, chat = AutoTokenizer.from_pretrained(real_model), Chat.from_folder(real_model)
+
+    assert chatml_renderer(oracle.chat_template) is not None
+    for conversation in CONVERSATIONS.values():
+        for messages in (messages_of(*conversation), messages_of(*conversation)[1:]):
+            want = oracle.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+            assert chat.encode(messages) == want
+    assert (chat.stop_ids, chat.pad_id, chat.vocab_used) == ((151645, 151643), 151643, 151665)
+    assert "repetition_penalty 1.1" in chat.ignored_sampling

@@ -1,0 +1,96 @@
+"""Checkpoints: complete or absent, exact, pruned as said, and clear when the disk will not have them."""
+
+import errno
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rl import checkpoint, grpo
+from tests import small_model
+
+CFG = small_model.CFG
+
+
+def state(seed=0):
+    rng = np.random.default_rng(seed)
+    noise = lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32)  # noqa: E731
+    new = grpo.init_state(small_model.adapter(seed=seed))
+    return new._replace(mu=jax.tree.map(noise, new.mu), nu=jax.tree.map(noise, new.nu), updates=jnp.int32(7))
+
+
+def save(run, step, value=None, keep_last=3, keep_every=0):
+    return checkpoint.save(run, step, value or state(), 0, "base", keep_last, keep_every)
+
+
+def test_every_part_comes_back_bit_for_bit(tmp_path):
+    """Adapter, scale, both moments, the update count and the step survive."""
+    saved = state()
+    save(tmp_path, 12, saved)
+    restored, step = checkpoint.restore(tmp_path, CFG, 4)
+
+    assert step == 12
+    for got, want in zip(jax.tree.leaves(restored), jax.tree.leaves(saved), strict=True):
+        assert got.dtype == want.dtype and (np.asarray(got) == np.asarray(want)).all()
+
+
+def test_a_checkpoint_holds_what_others_read(tmp_path):
+    """The .npz of the step, PEFT's two files, the optimiser and the mark of completeness."""
+    names = sorted(path.name for path in save(tmp_path, 25).iterdir())
+    assert names == ["adapter_config.json", "adapter_model.safetensors", "lora_step00025.npz", "optimizer.npz", "state.json"]
+
+
+def test_the_last_few_and_the_permanent_ones_stay(tmp_path):
+    """KEEP_LAST=2 and KEEP_EVERY=4 over steps 1..9 leave 4, 8 and 9."""
+    for step in range(1, 10):
+        save(tmp_path, step, keep_last=2, keep_every=4)
+    assert checkpoint.steps(tmp_path) == [4, 8, 9]
+
+
+def test_the_latest_complete_one_is_restored(tmp_path):
+    """A folder without its mark, and one left half-written aside, are as if they were not there."""
+    save(tmp_path, 3)
+    (save(tmp_path, 6) / checkpoint.STATE).unlink()
+    (tmp_path / "checkpoints" / ".step_00009.tmp").mkdir()
+    assert checkpoint.restore(tmp_path, CFG, 4)[1] == 3
+
+
+def test_saving_a_step_again_replaces_it(tmp_path):
+    """The newer state of the same step is the one that comes back."""
+    save(tmp_path, 5, state(0))
+    save(tmp_path, 5, state(1))
+    restored = checkpoint.restore(tmp_path, CFG, 4)[0]
+    assert (np.asarray(jax.tree.leaves(restored.mu)[0]) == np.asarray(jax.tree.leaves(state(1).mu)[0])).all()
+
+
+@pytest.mark.parametrize("file", ["lora_step00004.npz", "optimizer.npz"])
+def test_a_damaged_file_is_named(tmp_path, file):
+    """Torn adapter or moments: the error names the file."""
+    path = save(tmp_path, 4) / file
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=file):
+        checkpoint.restore(tmp_path, CFG, 4)
+
+
+def test_nothing_to_resume_is_said(tmp_path):
+    """An empty run folder is refused in words."""
+    with pytest.raises(checkpoint.CheckpointError, match="no complete checkpoint"):
+        checkpoint.restore(tmp_path, CFG, 4)
+
+
+def test_a_full_disk_leaves_earlier_checkpoints_whole(tmp_path, monkeypatch):
+    """When writing fails, the error names the folder and RESUME, nothing is left aside, and the earlier one restores."""
+    save(tmp_path, 1)
+
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint.np, "savez", full)
+    with pytest.raises(checkpoint.CheckpointError, match="step_00002: No space left.*RESUME"):
+        save(tmp_path, 2)
+    monkeypatch.undo()
+
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00001"]
+    assert checkpoint.restore(tmp_path, CFG, 4)[1] == 1

@@ -1,0 +1,127 @@
+"""Adapters: start values, merge, both file formats, and clear refusal of what does not fit."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qwen2_jax import SHAPES, forward
+from rl import lora, plan
+from tests import small_model
+
+CFG, PARAMS, ADAPTER = small_model.CFG, small_model.params(), small_model.adapter()
+
+
+def logits(params, adapter):
+    tokens = jnp.asarray([small_model.prompt(20)])
+    return np.asarray(forward(params, adapter, tokens, jnp.ones_like(tokens, bool), CFG))
+
+
+def leaves(adapter):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(adapter)]
+
+
+def test_a_new_adapter_changes_nothing_and_a_trained_one_does():
+    """b starts at zero, so logits are the base model's, bit for bit; a moved b changes them."""
+    new = lora.init(jax.random.key(0), CFG, 4, 8.0)
+    assert (logits(PARAMS, new) == logits(PARAMS, None)).all() and lora.delta_norm(new) == 0
+    assert abs(logits(PARAMS, ADAPTER) - logits(PARAMS, None)).max() > 0.1
+
+
+def test_the_adapter_is_added_as_its_formula_says():
+    """x @ w + alpha / rank * (x @ a) @ b in float64 NumPy, for one projection."""
+    from qwen2_jax import project
+    base, pair = PARAMS["layers"][0]["mlp"]["up_proj"], ADAPTER["layers"][0]["mlp"]["up_proj"]
+    x = np.random.default_rng(0).standard_normal((5, CFG.hidden_size))
+    w, a, b = (np.asarray(m, np.float64) for m in (base["weight"], pair["a"], pair["b"]))
+
+    np.testing.assert_allclose(project(jnp.float32(x), base, pair, ADAPTER["scale"]), x @ w + 8 / 4 * (x @ a) @ b, atol=1e-5)
+
+
+def test_the_real_models_count():
+    """Rank 16 on all seven projections of the 0.5B has 8,798,208 values."""
+    shapes = jax.eval_shape(lambda: lora.init(jax.random.key(0), SHAPES["0.5B"], 16, 32.0))
+    assert lora.count(shapes) == 16 * plan.adapted_width(SHAPES["0.5B"]) == 8_798_208
+
+
+def test_merged_parameters_give_the_same_logits():
+    """The adapter folded into the weights equals the adapter beside them; the weights given stay as they were."""
+    before = np.asarray(PARAMS["layers"][0]["self_attn"]["q_proj"]["weight"])
+    np.testing.assert_allclose(logits(lora.merge(PARAMS, ADAPTER), None), logits(PARAMS, ADAPTER), atol=1e-4)
+    assert (before == np.asarray(PARAMS["layers"][0]["self_attn"]["q_proj"]["weight"])).all()
+
+
+def test_delta_norm_is_the_norm_of_the_merged_difference():
+    """lora_delta_norm equals the Frobenius norm of what merging adds, in float64."""
+    total = sum((2.0 * np.asarray(p["a"], np.float64) @ np.asarray(p["b"], np.float64)).ravel() @
+                (2.0 * np.asarray(p["a"], np.float64) @ np.asarray(p["b"], np.float64)).ravel()
+                for layer in ADAPTER["layers"] for part in layer.values() for p in part.values())
+    assert lora.delta_norm(ADAPTER) == pytest.approx(total**0.5, rel=1e-5)
+
+
+def test_both_formats_round_trip(tmp_path):
+    """.npz and PEFT folder give back every bit, and the scale."""
+    lora.save_npz(tmp_path / "a.npz", ADAPTER)
+    lora.save_peft(tmp_path, ADAPTER, "base")
+    for path in (tmp_path / "a.npz", tmp_path):
+        for got, want in zip(leaves(lora.load(path, CFG, 4)), leaves(ADAPTER), strict=True):
+            assert got.dtype == want.dtype and (got == want).all()
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["lora_alpha"] == 8.0
+
+
+def test_peft_loads_ours_to_the_same_logits(tmp_path):
+    """peft and transformers read our adapter folder and give our logits to 1e-4, and not the base model's."""
+    torch, transformers, peft = (pytest.importorskip(name) for name in ("torch", "transformers", "peft"))
+    config = transformers.Qwen2Config(
+        vocab_size=CFG.vocab_size, hidden_size=CFG.hidden_size, intermediate_size=CFG.intermediate_size, num_hidden_layers=2,
+        num_attention_heads=6, num_key_value_heads=2, rope_theta=CFG.rope_theta, rms_norm_eps=CFG.rms_norm_eps,
+        tie_word_embeddings=True, attn_implementation="eager")
+    theirs = transformers.Qwen2ForCausalLM(config).eval()
+    state = {}
+    from qwen2_jax import Spec, param_specs
+    specs = jax.tree.leaves(param_specs(CFG), is_leaf=lambda leaf: isinstance(leaf, Spec))
+    for spec, value in zip(specs, jax.tree.leaves(PARAMS), strict=True):
+        value = np.array(value)
+        state[spec.name] = torch.from_numpy(np.ascontiguousarray(value.T if spec.transposed else value))
+    theirs.load_state_dict(state, strict=False)
+    lora.save_peft(tmp_path, ADAPTER, "base")
+    tokens = torch.tensor([small_model.prompt(20)])
+    with torch.no_grad():
+        base = theirs(tokens).logits.numpy()
+        adapted = peft.PeftModel.from_pretrained(theirs, str(tmp_path)).eval()(tokens).logits.numpy()
+
+    np.testing.assert_allclose(base, logits(PARAMS, None), atol=1e-4)
+    np.testing.assert_allclose(adapted, logits(PARAMS, ADAPTER), atol=1e-4)
+    assert abs(adapted - base).max() > 0.1
+
+
+@pytest.mark.parametrize("cfg, rank, words", [
+    (CFG, 8, r"rank \[4\].*LORA_RANK=8.*Set LORA_RANK=4"),
+    (replace(CFG, num_hidden_layers=3), 4, "not an adapter of this model.*missing"),
+    (replace(CFG, num_hidden_layers=1), 4, "layers.1.*has no place in this model"),
+    (replace(CFG, hidden_size=64), 4, r"shape \(4, 48\)"),
+])
+def test_other_models_and_ranks_are_refused(tmp_path, cfg, rank, words):
+    """The error names what does not fit and the way on."""
+    lora.save_npz(tmp_path / "a.npz", ADAPTER)
+    with pytest.raises(lora.AdapterError, match=words):
+        lora.load(tmp_path / "a.npz", cfg, rank)
+
+
+@pytest.mark.parametrize("damage", ["absent", "empty", "torn", "text", "no config"])
+def test_unreadable_adapters_are_refused(tmp_path, damage):
+    """A missing, empty, cut or foreign file is one clear error that names the path."""
+    path = tmp_path / "a.npz"
+    lora.save_npz(path, ADAPTER)
+    if damage == "no config":
+        path = tmp_path / "folder"
+        path.mkdir()
+    elif damage == "absent":
+        path.unlink()
+    else:
+        path.write_bytes({"empty": b"", "torn": path.read_bytes()[:5000], "text": b"hello"}[damage])
+    with pytest.raises(lora.AdapterError, match=path.name):
+        lora.load(path, CFG)
