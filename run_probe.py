@@ -19,12 +19,11 @@ from pathlib import Path
 
 from rl import command, config, lora, pretrained
 from rl.datalog import write_aside
-from rl.device import explain_memory, pick_attention, pick_dtype, use_compilation_cache
+from rl.device import explain_memory
 from rl.errors import InputError
 from rl.loop import prepare, sampling_of
 from rl.probe import ProbeGrader, probe
 from rl.probe_report import compare, comparison_text, document, probe_text, read
-from rl.sandbox import Sandbox
 from rl.settings import LEAVES, Settings, value_of
 from rl.taskset import load_tasks
 
@@ -38,21 +37,16 @@ def main() -> int:
     settings = loaded.settings
 
     # Everything that can be wrong is found before the weights are read.
-    source = pretrained.resolve(settings.model.model)
+    source, dtype, facts = command.find_model(settings)
     adapter = lora.load(settings.model.lora, source.cfg) if settings.model.lora else None
     tasks = load_tasks(settings.data)
     prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     out = report_file(settings)
 
-    with Sandbox(settings.sandbox.sandbox_workers, settings.sandbox.case_seconds,
-                 settings.sandbox.allow_weak_sandbox) as sandbox:
+    with command.open_sandbox(settings) as sandbox:
         graders = ProbeGrader.on(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
-        dtype, why = pick_dtype(settings.model.dtype)
-        cfg, kernel_why = pick_attention(settings.model.attention, source.cfg, dtype)
-        use_compilation_cache()
-        tell(*(f"warning: {warning}" for warning in loaded.warnings), sandbox.description, f"{dtype} ({why})",
-             f"attention {cfg.attention} ({kernel_why})", source.chat.ignored_sampling)
-        model = pretrained.load(source, dtype)._replace(cfg=cfg)
+        command.announce(loaded, {**facts, "sandbox": sandbox.description}, file=sys.stderr)
+        model = pretrained.load(source, dtype)
         found = probe(model, adapter, prompts, graders, settings.generation.n_samples, sampling_of(settings),
                       settings.trainer.seed, settings.trainer.tasks_per_step, tell)
 
@@ -99,7 +93,7 @@ def compare_files(paths: list[str]) -> int:
 
 
 # Progress goes to stderr, so that stdout is the report alone.
-tell = partial(print, sep="\n", file=sys.stderr, flush=True)
+tell = partial(print, file=sys.stderr, flush=True)
 
 if __name__ == "__main__":
     command.run(main, __doc__, flags=("--compare",), explain=explain_memory)

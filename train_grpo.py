@@ -16,10 +16,9 @@ import time
 
 from rl import checkpoint, command, config, grpo, lora, pretrained
 from rl.datalog import RunLog
-from rl.device import explain_memory, pick_attention, pick_dtype, use_compilation_cache
+from rl.device import explain_memory
 from rl.loop import prepare, train_step
 from rl.reward import Grader
-from rl.sandbox import Sandbox
 from rl.signals import Interrupted, Signals
 from rl.taskset import batch, load_tasks
 
@@ -28,27 +27,23 @@ def main() -> int:
     """The whole run, from settings to the last checkpoint; returns the exit code."""
     loaded = config.load(os.environ, training=True)
     settings = loaded.settings
+    tasks = load_tasks(settings.data)
+    batch(tasks, 0, settings.trainer.tasks_per_step, settings.trainer.seed)
     if command.asked_for_dry_run(sys.argv[1:]):
         return command.dry_run(loaded)
 
     # Everything that can be wrong is found before the weights are read.
-    source = pretrained.resolve(settings.model.model)
-    tasks = load_tasks(settings.data)
+    source, dtype, facts = command.find_model(settings)
     prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
-    batch(tasks, 0, settings.trainer.tasks_per_step, settings.trainer.seed)
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
-    with Signals() as signals, Sandbox(settings.sandbox.sandbox_workers, settings.sandbox.case_seconds,
-                                       settings.sandbox.allow_weak_sandbox) as sandbox:
+    with Signals() as signals, command.open_sandbox(settings) as sandbox:
         grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
-        dtype, why = pick_dtype(settings.model.dtype)
-        cfg, kernel_why = pick_attention(settings.model.attention, source.cfg, dtype)
-        use_compilation_cache()
-        state, step, log = start(run, cfg, settings)
-        model = pretrained.load(source, dtype)._replace(cfg=cfg)
-        command.announce(loaded, run, model, sandbox, {"dtype": f"{dtype} ({why})", "attention": f"{cfg.attention} ({kernel_why})",
-                                                       "trained values": f"{lora.count(state.adapter):,}"})
+        state, step, log = start(run, source.cfg, settings)
+        model = pretrained.load(source, dtype)
+        command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
+                                  "trained values": f"{lora.count(state.adapter):,}"})
         if not settings.run.resume:
             command.write_config(run, settings, sandbox.description)
         started, first = time.monotonic(), step

@@ -12,10 +12,13 @@ from pathlib import Path
 
 from rl import checkpoint, config, plan
 from rl.datalog import LogError, write_aside
-from rl.device import pick_dtype
+from rl.device import pick_attention, pick_dtype, use_compilation_cache
 from rl.errors import InputError
-from rl.pretrained import HUB_IDS, SHAPES, resolve
+from rl.pretrained import HUB_IDS, SHAPES, Source, resolve
+from rl.sandbox import Sandbox
 from rl.settings import Settings, help_text
+from rl.signals import Interrupted
+from rl.signs import signs_of, signs_text
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
@@ -23,11 +26,14 @@ STEP_BYTES = 2_000  # of log a sample and step: text, code, prompt in a pool
 
 
 def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
-    """Run a command's main() and exit: its code, 2 on bad input, 130 on Ctrl-C; `--help` and unknown flags end here."""
+    """Run a command's main() and exit: its code, 2 on bad input, 130 on Ctrl-C; `--help` and unknown flags end here.
+
+    A flag that ends in "=" takes a value, after it or joined to it."""
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(f"{doc}\n\n{help_text()}")
         sys.exit(0)
-    unknown = [argument for argument in sys.argv[1:] if argument.startswith("-") and argument not in flags]
+    unknown = [argument for argument in sys.argv[1:] if argument.startswith("-") and argument not in flags
+               and f"{argument.partition('=')[0]}=" not in flags]
     if unknown:
         fail(f"unknown option {unknown[0]}; it takes {', '.join((*flags, '--help'))}, and settings as environment variables")
     try:
@@ -36,6 +42,8 @@ def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
         fail(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except Interrupted as stop:  # before there was anything to save
+        sys.exit(stop.exit_code)
     except Exception as error:
         if explain and (said := explain(error)):
             traceback.print_exc()
@@ -50,6 +58,22 @@ def fail(message: str) -> None:
 
 
 # ---- before a run ----------------------------------------------------------------------------------------------------
+
+
+def find_model(settings: Settings) -> tuple[Source, object, dict[str, str]]:
+    """The model's files, checked and with this machine's attention kernel; the weights' dtype; what the log says of them."""
+    source = resolve(settings.model.model)
+    dtype, why = pick_dtype(settings.model.dtype)
+    cfg, kernel_why = pick_attention(settings.model.attention, source.cfg, dtype)
+    use_compilation_cache()
+    return source._replace(cfg=cfg), dtype, {"model": source.name, "dtype": f"{dtype} ({why})", "attention":
+                                             f"{cfg.attention} ({kernel_why})", "sampling": source.chat.ignored_sampling}
+
+
+def open_sandbox(settings: Settings) -> Sandbox:
+    """The sandbox that the settings ask for; a context manager."""
+    s = settings.sandbox
+    return Sandbox(s.sandbox_workers, s.case_seconds, s.allow_weak_sandbox)
 
 
 def run_folder(settings: Settings) -> Path:
@@ -126,17 +150,20 @@ def git_revision() -> str:
 # ---- what is said ----------------------------------------------------------------------------------------------------
 
 
-def announce(loaded: config.Loaded, run: Path, model, sandbox, more: dict[str, str]) -> None:
-    """The lines at the start of a run."""
+def announce(loaded: config.Loaded, facts: dict[str, str], file=None) -> None:
+    """The lines at the start: warnings, what was set, and the facts that have a text; to stdout unless a file is given."""
     for line in loaded.warnings:
-        print(f"warning: {line}")
+        print(f"warning: {line}", file=file)
     given = [f"{name.upper()}={value}" for name, (value, origin) in given_values(loaded).items() if origin != "default"]
-    facts = {"run": str(run), "model": model.name, "set": " ".join(given) or "nothing, all defaults",
-             "sandbox": sandbox.description, **more, "sampling": model.chat.ignored_sampling}
-    if loaded.settings.objective.updates_per_batch == 1:
-        facts["clip"] = "one update per batch, so the token ratio is 1 and the clip never acts (UPDATES_PER_BATCH changes that)"
-    for name, value in facts.items():
-        print(f"{name:>15}: {value}", flush=True)
+    for name, value in {"set": " ".join(given) or "nothing, all defaults", **facts}.items():
+        if value:
+            print(f"{name:>15}: {value}", file=file, flush=True)
+
+
+def clip_fact(settings: Settings) -> str:
+    """Why the clip of the token ratio cannot act; "" when it can."""
+    one = "one update per batch, so the token ratio is 1 and the clip never acts (UPDATES_PER_BATCH changes that)"
+    return one if settings.objective.updates_per_batch == 1 else ""
 
 
 def given_values(loaded: config.Loaded) -> dict:
@@ -155,7 +182,9 @@ def report_step(step: int, steps: int, metrics: dict, started: float, first: int
 
 
 def report_end(run: Path, step: int, settings: Settings) -> None:
-    """The last lines of a run."""
+    """The last lines of a run: the signs that its mean reward can hide, and where it is."""
+    if signs := signs_of(run):
+        print(signs_text(signs))
     if step < settings.trainer.steps:
         print(f"MAX_HOURS={settings.trainer.max_hours:g} reached at step {step}; go on with RESUME={run} python train_grpo.py")
     print(f"done: {step} steps in {run}; score it with LORA={run}/checkpoints/step_{step:05d} python run_probe.py", flush=True)

@@ -42,6 +42,12 @@ class Sample(NamedTuple):
     detail: str
     flags: tuple[str, ...]
 
+    @classmethod
+    def from_row(cls, row: dict) -> "Sample":
+        """The sample of a row that was written by `plain` and read back; the row may say more, such as its step."""
+        found = {name: row[name] for name in cls._fields}
+        return cls(**found | {"flags": tuple(row["flags"]), "reward": math.nan if row["reward"] is None else row["reward"]})
+
 
 class Group(NamedTuple):
     task: str

@@ -73,8 +73,8 @@ class GgufFile(Mapping):
             "intermediate_size": field("feed_forward_length"), "num_hidden_layers": field("block_count"),
             "num_attention_heads": heads, "num_key_value_heads": field("attention.head_count_kv", heads), "head_dim": head_dim,
             "rms_norm_eps": field("attention.layer_norm_rms_epsilon"), "max_position_embeddings": field("context_length"),
-            "rope_theta": field("rope.freq_base", 10000.0), "partial_rotary_factor": rotated / head_dim,
-            "rope_scaling": None if scaling == "none" else {"rope_type": scaling},
+            "rope_theta": field("rope.freq_base", 10000.0),
+            "rope_scaling": {"rope_type": "default" if scaling == "none" else scaling, "partial_rotary_factor": rotated / head_dim},
             "use_sliding_window": bool(field("attention.sliding_window", 0)),
             "tie_word_embeddings": "lm_head.weight" not in self._tensors,
         }

@@ -24,6 +24,7 @@ LOCAL_CACHE = Path("hf_cache")
 HUB_IDS = {name: f"Qwen/Qwen2.5-Coder-{name}-Instruct" for name in SHAPES}
 HUB_FILES = ["*.json", "*.jinja", "*.safetensors"]
 HUB_TIMEOUT_S = 10
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 # Weights that may lie unused: the head of a tied model is its embedding, and RoPE's frequencies follow from the config.
 REDUNDANT = re.compile(r"lm_head\.weight|rope_freqs\.weight|.*rotary_emb\.inv_freq")
 
@@ -71,7 +72,7 @@ def load(source: Source, dtype) -> Model:
 
     def tensor(name):
         asked.add(name)
-        return source.tensors[name]
+        return np.array(source.tensors[name])  # a copy: jax may keep an aligned array as it is, and a mapped file can change
 
     try:
         params = load_params(tensor, source.cfg, dtype)
@@ -82,6 +83,10 @@ def load(source: Source, dtype) -> Model:
     if unused:
         raise ModelError(f"{source.path}: {len(unused)} tensors have no place in this model ({', '.join(unused[:5])}), so its "
                          "config.json does not describe these weights; take config and weights from one place")
+    ends = [source.tensors[name] for name in (EMBEDDING, HEAD) if name in source.tensors]
+    if source.cfg.tie_word_embeddings and not np.array_equal(ends[0], ends[-1]):
+        raise ModelError(f"{source.path}: config.json ties head and embedding, but {HEAD} differs from {EMBEDDING}; if it was "
+                         "trained by itself, set tie_word_embeddings to false in config.json, else remove it from the weights")
     return Model(source.name, source.cfg, params, source.chat)
 
 

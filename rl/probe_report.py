@@ -100,11 +100,14 @@ def read(path: str | Path) -> dict:
     return found
 
 
+def groups_from(doc: dict) -> list[Group]:
+    """The graded samples of a document that was read back, task by task, without their prompts."""
+    return [Group(task["task"], [], [*map(Sample.from_row, task["samples"])]) for task in doc["tasks"]]
+
+
 def rows_from(doc: dict) -> list[Row]:
-    """The rows of a document that was read back; a reward of null is that of a failed grader."""
-    groups = [Group(task["task"], [], [Sample(**{**row, "reward": _nan(row["reward"])}) for row in task["samples"]])
-              for task in doc["tasks"]]
-    return rows_of(groups, [task["entropy_sum"] for task in doc["tasks"]])
+    """The rows of a document that was read back."""
+    return rows_of(groups_from(doc), [task["entropy_sum"] for task in doc["tasks"]])
 
 
 class Comparison(NamedTuple):
@@ -220,10 +223,6 @@ def _table(rows: Sequence[Row]) -> list[str]:
 
 def _range(interval: dict) -> str:
     return f"{_number(interval['value'])}  [{_number(interval['low'])}, {_number(interval['high'])}]"
-
-
-def _nan(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _number(value: float | None, digits: int = 3) -> str:

@@ -26,7 +26,8 @@ import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rl.sandbox import Result, Sandbox
+from rl.errors import InputError
+from rl.sandbox import Result, Sandbox, SandboxError, Suite
 from rl.source import extract_code, parse_source
 from rl.taskset import Task, hidden_inputs
 
@@ -71,13 +72,21 @@ class Grader:
     def __init__(self, sandbox: Sandbox, tasks: Sequence[Task], style_weight: float, case_seed: int):
         self._sandbox = sandbox
         self._style_weight = style_weight
-        self._suites = {task.name: sandbox.expect(task.reference, task.entry_point, hidden_inputs(task, case_seed),
-                                                  one_element_list=task.one_element_list) for task in tasks}
+        self._suites, problems = {}, []
+        for task in tasks:
+            try:
+                self._suites[task.name] = _suite(sandbox, task, case_seed)
+            except SandboxError as failure:
+                problems.append(f"{task.name}: {failure}")
+        if problems:
+            more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
+            raise InputError(f"{len(problems)} of {len(tasks)} tasks cannot be graded: {'; '.join(problems[:8])}{more}. Raise "
+                             "CASE_SECONDS if it is time that they lack, or choose other tasks with TASK_NAMES")
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Grade]:
         """One Grade for each (task, completion text), in order, all of them in one call of the sandbox."""
         codes = [extract_code(text, task.entry_point) for task, text in pairs]
-        results = self._sandbox.grade([(code, self._suites[task.name])
+        results = self._sandbox.grade([(task.program(code), self._suites[task.name])
                                        for (task, _), code in zip(pairs, codes, strict=True)])
         return [self._combine(task, code, result)
                 for (task, _), code, result in zip(pairs, codes, results, strict=True)]
@@ -87,6 +96,12 @@ class Grader:
         return Grade(code=code, verdict=result.verdict, correct=result.verdict == "pass",
                      reward=reward_of(result.verdict, style.style, self._style_weight),
                      detail=result.detail, flags=result.flags, **style._asdict())
+
+
+def _suite(sandbox: Sandbox, task: Task, case_seed: int) -> Suite:
+    inputs = task.record(sandbox) if task.record else hidden_inputs(task, case_seed)
+    return sandbox.expect(task.program(task.reference), task.called, inputs, one_element_list=task.one_element_list,
+                          relative=task.relative)
 
 
 def reward_of(verdict: str, style: float, style_weight: float) -> float:

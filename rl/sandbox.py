@@ -28,9 +28,9 @@ from rl._sandbox_pool import Pool, Task
 from rl._sandbox_server import Outcome, SandboxError
 from rl._sandbox_values import TooLarge, encode
 from rl._sandbox_wire import Exam, plain
-from rl.compare import Rules, matches
+from rl.compare import RELATIVE, Rules, matches
 
-__all__ = ["VERDICTS", "Result", "Sandbox", "SandboxError", "Suite", "suspicions"]
+__all__ = ["VERDICTS", "ReferenceFails", "Result", "Sandbox", "SandboxError", "Suite", "suspicions"]
 
 VERDICTS = (
     "pass", "wrong_answer", "exception", "timeout", "memory", "forbidden_import", "syntax_error", "no_function",
@@ -55,6 +55,7 @@ class Suite:
     one_element_list: bool = False
     strict_types: bool = False
     case_cpu_s: float = 0.5
+    relative: float = RELATIVE
 
     def __post_init__(self):
         if not self.inputs or len(self.inputs) != len(self.expected):
@@ -72,14 +73,22 @@ class Suite:
     def key(self) -> bytes:
         """Digest of all that a verdict depends on, apart from the candidate."""
         parts = (self.entry_point, self.cases, [encode(answer) for answer in self.expected],
-                 self.one_element_list, self.strict_types, self.case_cpu_s)
+                 self.one_element_list, self.strict_types, self.case_cpu_s, self.relative)
         return hashlib.sha256(json.dumps(parts).encode()).digest()
 
     def judge(self, index: int, answer) -> str | None:
         """None when the decoded answer to case `index` is right, else a short text for the log."""
-        if matches(self.expected[index], answer, Rules(self.one_element_list, self.strict_types)):
+        if matches(self.expected[index], answer, Rules(self.one_element_list, self.strict_types, self.relative)):
             return None
         return f"{_short(answer)} instead of {_short(self.expected[index])}"
+
+
+class ReferenceFails(SandboxError):
+    """A trusted program did not answer all its inputs; `verdict`, one of VERDICTS, says how it ended."""
+
+    def __init__(self, entry_point: str, verdict: str, detail: str):
+        super().__init__(f"the reference of {entry_point} fails: {verdict}, {detail}")
+        self.verdict = verdict
 
 
 class Result(NamedTuple):
@@ -129,10 +138,11 @@ class Sandbox:
         return [server.process.pid for server in self._pool.servers if server]
 
     def expect(self, source: str, entry_point: str, inputs: Sequence[tuple], **policy) -> Suite:
-        """Runs a trusted reference through the same channel to make the suite; SandboxError when it fails on any input.
+        """Runs a trusted reference through the same channel to make the suite; ReferenceFails when it fails on any.
 
-        policy: one_element_list, strict_types, and case_cpu_s where it should differ from the sandbox's own. The limit
-        does not follow the reference's speed: a right program that is slow is right."""
+        policy: one_element_list, strict_types, relative (tolerance where a float is expected), and case_cpu_s where it
+        should differ from the sandbox's own. The limit does not follow the reference's speed: a right program that is
+        slow is right."""
         inputs, expected = tuple(tuple(args) for args in inputs), {}
         if not inputs:
             raise SandboxError(f"{entry_point}: no inputs; a suite without cases would pass everything")
@@ -147,7 +157,7 @@ class Sandbox:
         task = Task(_job(source, entry_point, cases), lambda: Exam(len(cases), keep), self.case_cpu_s)
         outcome = self._pool.run([task])[0]
         if outcome.verdict != "pass":
-            raise SandboxError(f"the reference of {entry_point} fails: {outcome.verdict}, {outcome.detail}")
+            raise ReferenceFails(entry_point, outcome.verdict, outcome.detail)
         answers = tuple(expected[index] for index in range(len(inputs)))
         return Suite(entry_point, inputs, answers, **{"case_cpu_s": self.case_cpu_s, **policy})
 

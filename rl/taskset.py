@@ -1,7 +1,7 @@
 """What a task is, which tasks a run uses, and the prompt each one becomes.
 
-A provider is a module in tasks/ with a function `provide(tasks_file)` that returns its tasks and the names it holds
-out of training. Nothing here runs a candidate, a reference or a grader: expected values come from the sandbox."""
+A provider is a function in tasks/, called with TASKS_FILE, that returns its tasks and the names it holds out of training.
+Nothing here runs a candidate, a reference or a grader: expected values come from the sandbox."""
 
 import difflib
 import hashlib
@@ -12,13 +12,16 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rl.compare import RELATIVE
 from rl.errors import InputError
 from rl.settings import DataSettings
 
 # Named, not imported: providers import Task from here, and only the one in use should cost anything.
-PROVIDERS = {"lc_easy": "tasks.lc_easy_tasks"}
+PROVIDERS = {"lc_easy": "tasks.lc_easy_tasks:provide", "humaneval": "tasks.code_benchmarks:provide_humaneval",
+             "mbpp": "tasks.code_benchmarks:provide_mbpp"}
 
 SYSTEM = "You are a careful Python programmer."
+ADAPTED = "_graded"     # the function that a task's adapter defines
 STYLE_HINT = "Write the body as one return of one nested expression, in the manner of Lisp: no other statements."
 REQUEST = """Write this Python function:
 
@@ -29,7 +32,7 @@ REQUEST = """Write this Python function:
 Examples:
 {examples}
 
-Answer with the function only, in one ```python block.{hint}"""
+Answer with the function only, in one ```python block."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +44,35 @@ class Task:
     signature: str                      # one line, "def gcd(a: int, b: int) -> int:"
     reference: str                      # source of a right solution that needs nothing around it
     examples: tuple[tuple, ...]         # two or three argument tuples that the prompt shows
-    generate: Callable[[random.Random], list[tuple]]    # argument tuples of plain values, edge cases among them
+    generate: Callable[[random.Random], list[tuple]] | None     # argument tuples of plain values, edge cases among them
     scalar: bool                        # the answer is not a list, tuple, dict or set
     one_element_list: bool = False      # the grader takes [x] for a scalar x
     mutants: tuple[str, ...] = ()       # source of wrong programs that a person thought of
     example_results: tuple = ()         # the answers to `examples`, in order
+    request: str = ""                   # the whole prompt, in place of text, signature and examples
+    preamble: str = ""                  # source that an answer may lean on: it stands before the answer's own
+    adapter: str = ""                   # source behind the answer that defines ADAPTED, called in the entry point's place
+    record: Callable | None = None      # sandbox -> argument tuples, where there is no `generate`: found by running code
+    relative: float = RELATIVE          # how far off an answer may be where a float is expected
 
     @property
     def entry_point(self) -> str:
-        """The name of the function that the grader calls."""
+        """The name of the function that is asked for."""
         return re.match(r"def (\w+)", self.signature).group(1)
+
+    @property
+    def called(self) -> str:
+        """The name of the function that runs the cases: the entry point, or what the adapter defines around it."""
+        return ADAPTED if self.adapter else self.entry_point
+
+    def program(self, code: str) -> str:
+        """The source to run for an answer's code: the code itself, between preamble and adapter where there are any."""
+        if not self.preamble and not self.adapter:
+            return code
+        # Python takes such imports in the first lines only.
+        future = re.findall(r"^from __future__ import .+\n", code, re.M)
+        code = re.sub(r"^from __future__ import .+\n", "\n", code, flags=re.M)
+        return "\n".join([*future, self.preamble, code, self.adapter])
 
 
 def hidden_inputs(task: Task, seed: int) -> tuple[tuple, ...]:
@@ -71,8 +93,13 @@ def load_tasks(data: DataSettings) -> list[Task]:
     """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
     if data.tasks not in PROVIDERS:
         raise InputError(f"TASKS={data.tasks}: no such task provider; use {' or '.join(sorted(PROVIDERS))}")
-    tasks, held_out = importlib.import_module(PROVIDERS[data.tasks]).provide(data.tasks_file)
+    module, _, provide = PROVIDERS[data.tasks].partition(":")
+    tasks, held_out = getattr(importlib.import_module(module), provide)(data.tasks_file)
     split = [task for task in tasks if data.split == "all" or (task.name in held_out) == (data.split == "heldout")]
+    if not split:
+        share, other = ("all", "heldout, to measure on them") if data.split == "train" else ("none", "train")
+        raise InputError(f"SPLIT={data.split}: of the {len(tasks)} tasks of {data.tasks} {share} are held out of training; "
+                         f"set SPLIT={other}")
     chosen = _named(sorted(split, key=_shuffled_rank), data)
     if not 0 <= data.n_tasks <= len(chosen):
         raise InputError(f"N_TASKS={data.n_tasks}, but {len(chosen)} tasks of SPLIT={data.split} can be had from "
@@ -107,8 +134,9 @@ def messages(task: Task, example_results: Sequence, style_hint: bool = False) ->
                          "give one for each, in order")
     shown = [f"{task.entry_point}({', '.join(map(repr, arguments))}) == {result!r}"
              for arguments, result in zip(task.examples, example_results, strict=True)]
-    request = REQUEST.format(signature=task.signature, text=task.text, examples="\n".join(shown),
-                             hint=f"\n{STYLE_HINT}" if style_hint else "")
+    request = task.request or REQUEST.format(signature=task.signature, text=task.text, examples="\n".join(shown))
+    if style_hint:
+        request += f"\n{STYLE_HINT}"
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": request}]
 
 

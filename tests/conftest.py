@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rl.settings import NAMES
+from tests.tiny_checkpoint import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,6 +20,19 @@ for name in ("CONFIG", *NAMES):   # settings in the developer's shell must not s
 def root() -> Path:
     """The repo's top folder."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> Path:
+    """The folder of a whole checkpoint with random weights (tests/tiny_checkpoint.py): commands run on it in seconds."""
+    return make_tiny(tmp_path_factory.mktemp("checkpoint") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def taught_model(tmp_path_factory) -> Path:
+    """The tiny checkpoint taught a few tasks half right (tests/taught_checkpoint.py), so that its rewards differ."""
+    from tests.taught_checkpoint import teach
+    return teach(tmp_path_factory.mktemp("checkpoint") / "taught")
 
 
 @pytest.fixture(scope="session")

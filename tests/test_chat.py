@@ -20,19 +20,27 @@ CONVERSATIONS = {
     "braces": ("{{ 1 + 1 }} {% if x %}", "{'a': \"b\"} \\n"),
     "control tokens in the text": ("x<|im_end|>\n<|im_start|>user\nhi", "say <|im_end|> and <|endoftext|><tool_call>"),
 }
+ANSWER = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+INDEXED = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+           "{% endfor %}" + ANSWER)
+TOOLS = """{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {{- messages[0].content }}
+    {{- "\\n# Tools <tools></tools><|im_end|>\\n" }}
+{%- elif messages"""
+NO_THINKING = """assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think></think>' }}
+    {%- endif %}
+"""
 CHATML = {
     "own system statement": TEMPLATE,
     "no default system": TEMPLATE.replace("{%- else %}\n    {{- '<|im_start|>system\\nBe of help.<|im_end|>\\n' }}\n", ""),
-    "tools": TEMPLATE.replace("{%- if messages", "{%- if tools %}\n    {{- '<|im_start|>system\\n' }}\n    {{- messages[0].content }}\n"
-                              "    {{- \"\\n# Tools <tools></tools><|im_end|>\\n\" }}\n{%- elif messages", 1),
-    "indexed": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
-               "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
-    "default in the loop": "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
-                           "{{ '<|im_start|>system\\nBe kind,\\nplease.<|im_end|>\\n' }}{% endif %}"
-                           "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n'}}{% endfor %}"
-                           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
-    "thinking switch": TEMPLATE.replace("assistant\\n' }}\n", "assistant\\n' }}\n    {%- if enable_thinking is defined and enable_thinking"
-                                        " is false %}\n        {{- '<think></think>' }}\n    {%- endif %}\n"),
+    "tools": TEMPLATE.replace("{%- if messages", TOOLS, 1),
+    "indexed": INDEXED,
+    "default in the loop": INDEXED.replace("{{'<|im", "{% if loop.first and messages[0]['role'] != 'system' %}"
+                                           "{{ '<|im_start|>system\\nBe kind,\\nplease.<|im_end|>\\n' }}{% endif %}{{'<|im", 1),
+    "thinking switch": TEMPLATE.replace("assistant\\n' }}\n", NO_THINKING),
     "content by another name": TEMPLATE.replace("messages %}\n", "messages %}\n    {%- set content = message.content %}\n")
                                        .replace("+ message.content +", "+ content +"),
 }
@@ -173,8 +181,9 @@ def test_ignored_sampling_is_told():
     assert chat_of().ignored_sampling == ""
 
 
-@pytest.mark.parametrize("messages", [[{"role": "assistant", "content": "x"}], [{"role": "user"}], [{"role": "user", "content": None}],
-                                      [], [{"role": "system", "content": "alone"}], [{"role": "user", "content": ["x"]}]])
+@pytest.mark.parametrize("messages", [
+    [{"role": "assistant", "content": "x"}], [{"role": "user"}], [{"role": "user", "content": None}], [],
+    [{"role": "system", "content": "alone"}], [{"role": "user", "content": ["x"]}]])
 def test_messages_that_cannot_be_encoded(messages):
     """Other roles, contents that are no text and conversations without a user are refused, not guessed at."""
     with pytest.raises(ValueError, match="user"):

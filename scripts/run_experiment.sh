@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# An experiment without anybody watching: baseline probes, training, final probes, comparison, samples.
+#
+#   STEPS=600 scripts/run_experiment.sh                  settings are variables, as for train_grpo.py
+#   OUT=runs/first STEPS=600 scripts/run_experiment.sh   the folder for everything; started again, it goes on where it stopped
+#   scripts/run_experiment.sh --foreground               stay on this terminal
+#
+# On a terminal it checks the settings, then goes on without the terminal and prints its log and process id. Writes to OUT,
+# by default runs/<date>-experiment:
+#
+#   baseline-train.json baseline-heldout.json    probes before training: N_TASKS (40) training tasks, HELDOUT_TASKS (0 = all)
+#                                                held-out ones
+#   train/                                       the training run
+#   final-train.json final-heldout.json          the same probes with the adapter
+#   comparison-train.txt comparison-heldout.txt  gains with intervals, tasks gained and lost
+#   SAMPLES.md                                   programs side by side, and what a rising mean can hide
+#
+# A stage whose file is there is not run again; training goes on from its last checkpoint. When a stage fails, the last line
+# names it and its exit code is this script's; 130, 143 and 129 mean stopped by Ctrl-C, kill and a closed terminal.
+set -euo pipefail
+# shellcheck source=scripts/unattended.sh
+. "$(dirname "${BASH_SOURCE[0]}")/unattended.sh"
+
+mode=${1:-}
+case $mode in
+    --help | -h) usage; exit 0 ;;
+    "" | --foreground | --detached) [ $# -le 1 ] || refuse "one argument at most; --help explains" ;;
+    *) refuse "unknown argument $mode; it takes --foreground, --help, and settings as variables" ;;
+esac
+[ -z "${RESUME:-}" ] || refuse "RESUME is set: to go on with an experiment give its folder, OUT=..., and unset RESUME"
+export OUT=${OUT:-runs/$(date +%Y%m%d-%H%M%S)-experiment}
+out=$OUT
+run=$out/train
+again="OUT=$(printf %q "$out") $(printf %q "$0")"
+mkdir -p "$out" || refuse "OUT=$out: the folder cannot be made; choose another"
+
+last_checkpoint() {    # the folder of the run's latest complete checkpoint; nothing where there is none
+    local found
+    shopt -s nullglob
+    found=("$run"/checkpoints/step_*/state.json)
+    shopt -u nullglob
+    [ ${#found[@]} -eq 0 ] || dirname "$(printf '%s\n' "${found[@]}" | sort -V | tail -n 1)"
+}
+
+train() {    # train ARGUMENT...: begin, or go on; a resumed run knows its settings, so CONFIG must not be given again
+    if [ -n "$(last_checkpoint)" ]; then
+        exec env -u CONFIG -u OUT RESUME="$run" "$python" "$root/train_grpo.py" "$@"
+    fi
+    OUT=$run exec "$python" "$root/train_grpo.py" "$@"
+}
+
+probe() {    # probe WHEN SPLIT: with the adapter where WHEN is final
+    local file=$out/$1-$2.json
+    [ ! -s "$file" ] || { say "$1 probe, $2: $file is there"; return; }
+    local settings=("SPLIT=$2" "OUT=$file")
+    # TASK_NAMES are names of training tasks, so they choose among those alone, and need not be 40
+    if [ "$2" = heldout ]; then
+        settings+=("N_TASKS=${HELDOUT_TASKS:-0}" TASK_NAMES=)
+    elif [ -z "${TASK_NAMES:-}" ]; then
+        settings+=("N_TASKS=${N_TASKS:-40}")
+    fi
+    [ "$1" = baseline ] || settings+=("LORA=$out/$(<"$out/adapter")")
+    run_stage "$1 probe, $2" env "${settings[@]}" "$python" "$root/run_probe.py"
+}
+
+into() { local file=$1; shift; "$@" >"$file.new" && mv "$file.new" "$file" && cat "$file"; }
+
+# The lock goes to every process started from here, --detached too, and holds as long as one of them works in the folder.
+[ "$mode" = --detached ] || exec 9>>"$out/lock"
+flock -n 9 || refuse "another experiment works in $out; wait for it, or choose another OUT"
+if [ "$mode" != --detached ]; then
+    [ -s "$out/adapter" ] || run_stage "check of the settings" train --dry-run
+    [ "$mode" = --foreground ] || ! on_terminal || detach "$out/log.txt" --detached
+fi
+
+say "process $$, folder $out"
+probe baseline train
+probe baseline heldout
+if [ -s "$out/adapter" ]; then
+    say "training: $out/adapter is there ($(<"$out/adapter"))"
+else
+    # A run that ended before its first checkpoint cannot go on; it is kept, out of the way.
+    [ -n "$(last_checkpoint)" ] || [ ! -e "$run" ] || mv "$run" "$run-without-checkpoint-$(date +%Y%m%d-%H%M%S)"
+    run_stage training train
+    adapter=$(last_checkpoint)
+    echo "${adapter#"$out"/}" >"$out/adapter"
+fi
+probe final train
+probe final heldout
+for split in train heldout; do
+    run_stage "comparison, $split" into "$out/comparison-$split.txt" \
+        "$python" "$root/run_probe.py" --compare "$out/baseline-$split.json" "$out/final-$split.json"
+done
+run_stage samples "$python" "$root/scripts/report_samples.py" "$out" --out "$out/SAMPLES.md"
+say "done, $(date '+%F %T'): $out/SAMPLES.md and $out/comparison-*.txt"

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Sourced by the scripts that run for hours: leave the terminal, run named stages, say which one failed.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+me=$(basename "$0")
+python=$root/.venv/bin/python
+[ -x "$python" ] || python=python3
+stage=start child= again=    # again: the command that goes on after a stop, where there is one
+
+say() { echo "$me: $*"; }
+refuse() { say "$*" >&2; exit 2; }
+give_up() { say "$1${again:+; to go on: $again}" >&2; exit "$2"; }
+on_terminal() { [ -t 0 ] || [ -t 1 ]; }
+usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }    # the comment at the top of the script
+
+# detach LOG ARGUMENT...: start this script again with the arguments, in a session of its own, and end. Closing the terminal
+# then sends it nothing.
+detach() {
+    local log=$1
+    shift
+    nohup setsid bash "$0" "$@" >>"$log" 2>&1 </dev/null &
+    say "goes on without this terminal as process $!; to stop it: kill $!"
+    say "log: $log"
+    exit 0
+}
+
+# run_stage NAME COMMAND...: run it; when it fails, say so and end with its exit code. A signal to this script is passed on to
+# the command, which may need time to save; it runs in a process group of its own, so that Ctrl-C reaches it once, not twice.
+# A function must exec what it runs for long, or the signal ends the function alone.
+run_stage() {
+    local code=0
+    stage=$1
+    shift
+    say "$stage, $(date '+%F %T')"
+    set -m
+    "$@" &
+    child=$!
+    set +m
+    wait "$child" || code=$?
+    child=
+    [ "$code" -eq 0 ] || give_up "stage '$stage' failed with exit code $code" "$code"
+}
+
+stop() {
+    trap '[ -z "$child" ] || kill -TERM "$child" 2>/dev/null' INT TERM HUP    # a second signal ends the command at once
+    if [ -n "$child" ]; then
+        kill -TERM "$child" 2>/dev/null || true
+        while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
+    fi
+    give_up "stopped in stage '$stage' by SIG$1" "$2"
+}
+trap 'stop INT 130' INT
+trap 'stop TERM 143' TERM
+trap 'stop HUP 129' HUP

@@ -1,0 +1,61 @@
+"""The tiny checkpoint, taught a few tasks half right and half wrong, so that rewards differ and training has something to do.
+
+A few seconds of full-weight Adam on two answers a task, the reference and `return None`. Equal from run to run on one machine."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+from qwen2_jax import Spec, forward, param_specs
+from rl import loop, pretrained
+from rl.settings import DataSettings
+from rl.taskset import load_tasks
+from tests.tiny_checkpoint import make_tiny
+
+TASKS = 4
+
+
+def taught_names() -> list[str]:
+    """The train tasks with the shortest references."""
+    tasks = sorted(load_tasks(DataSettings()), key=lambda task: (len(task.reference), task.name))
+    return [task.name for task in tasks[:TASKS]]
+
+
+def teach(folder: Path, updates: int = 220) -> Path:
+    """Make the tiny checkpoint in `folder` and teach it; returns the folder."""
+    source = pretrained.resolve(str(make_tiny(folder)))
+    cfg, params = source.cfg, pretrained.load(source, jnp.float32).params
+    prompts = loop.prepare(load_tasks(DataSettings(task_names=",".join(taught_names()))), source.chat, False, 1024)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    rows = [(p.ids, tokenizer.encode(f"{text}<|im_end|>").ids) for p in prompts for text in (
+        f"```python\n{p.task.reference.strip()}\n```", f"```python\n{p.task.signature}\n    return None\n```")]
+    width = max(len(ids) + len(answer) for ids, answer in rows)
+    tokens, mask, weight = (np.zeros((len(rows), width), kind) for kind in (np.int32, bool, np.float32))
+    for row, (ids, answer) in enumerate(rows):
+        n = len(ids) + len(answer)
+        tokens[row, :n], mask[row, :n], weight[row, len(ids): n] = ids + answer, True, 1
+    optimiser = optax.adam(optax.cosine_decay_schedule(4e-3, updates))
+
+    def loss(params):
+        logprobs = jax.nn.log_softmax(forward(params, None, tokens, mask, cfg)[:, :-1])
+        return -(jnp.take_along_axis(logprobs, tokens[:, 1:, None], -1)[:, :, 0] * weight[:, 1:]).sum() / weight.sum()
+
+    @jax.jit
+    def update(params, state):
+        value, gradient = jax.value_and_grad(loss)(params)
+        changes, state = optimiser.update(gradient, state)
+        return optax.apply_updates(params, changes), state, value
+
+    state = optimiser.init(params)
+    for _ in range(updates):
+        params, state, value = update(params, state)
+    specs = jax.tree.leaves(param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec))
+    tensors = {spec.name: np.ascontiguousarray(np.asarray(leaf).T if spec.transposed else np.asarray(leaf))
+               for spec, leaf in zip(specs, jax.tree.leaves(params), strict=True)}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder

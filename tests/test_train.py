@@ -1,0 +1,215 @@
+"""train_grpo.py as users run it, on a random model of a few thousand values: what it writes, resume, signals, bad input."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+
+import train_grpo
+from rl import command
+from rl.datalog import read_rows
+from rl.device import explain_memory
+from tests.taught_checkpoint import taught_names
+
+SMALL = {"STEPS": "2", "TASKS_PER_STEP": "2", "GROUP": "4", "MAX_NEW_TOKENS": "48", "TASK_NAMES": ",".join(taught_names()),
+         "LORA_RANK": "2", "LORA_ALPHA": "4", "SAVE_EVERY": "1", "SANDBOX_WORKERS": "1", "LEARNING_RATE": "1e-3"}
+
+
+def environ(model, run, **more):
+    return {"MODEL": str(model), "OUT": str(run), **SMALL, **more}
+
+
+@pytest.fixture
+def train(monkeypatch, capfd):
+    """Run the command in this process: (exit code, stdout, stderr)."""
+    def run(env, *arguments):
+        monkeypatch.setattr(sys, "argv", ["train_grpo.py", *arguments])
+        with monkeypatch.context() as patch:
+            for name, value in env.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                command.run(train_grpo.main, train_grpo.__doc__, explain=explain_memory)
+        out, err = capfd.readouterr()
+        return ended.value.code, out, err
+    return run
+
+
+def start(env):
+    """The real command as a process of its own."""
+    return subprocess.Popen([sys.executable, "train_grpo.py"], cwd=command.ROOT, env=os.environ | env, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def state_of(run, step):
+    """Every array of a checkpoint."""
+    folder, found = run / "checkpoints" / f"step_{step:05d}", {}
+    for name in (f"lora_step{step:05d}.npz", "optimizer.npz"):
+        with np.load(folder / name) as archive:
+            found |= {f"{name}/{key}": archive[key] for key in archive.files}
+    return found
+
+
+def assert_same_run(one, other, step):
+    """Two runs have the same adapter, moments, samples and metrics, but for the clock."""
+    a, b = state_of(one, step), state_of(other, step)
+    assert a.keys() == b.keys() and all((a[key] == b[key]).all() for key in a)
+    timeless = lambda row: {key: value for key, value in row.items() if "time" not in key}  # noqa: E731
+    completions = [f"completions/completions_{n:05d}.jsonl" for n in range(1, step + 1)]
+    for name in ("metrics.jsonl", "sft_pool.jsonl", "hard_pool.jsonl", *completions):
+        assert [*map(timeless, read_rows(one / name))] == [*map(timeless, read_rows(other / name))], name
+
+
+@pytest.fixture(scope="module")
+def whole(taught_model, tmp_path_factory):
+    """A run of six steps that nothing interrupted; one process, read by several tests."""
+    run = tmp_path_factory.mktemp("train") / "whole"
+    process = start(environ(taught_model, run, STEPS="6", STYLE_WEIGHT="0.5"))
+    out = process.communicate(timeout=240)[0]
+    assert process.returncode == 0, out
+    return run, out
+
+
+def test_a_run_writes_what_the_notes_say(whole):
+    """config.yaml, one metrics row a step, every completion, pools, checkpoints with PEFT's files; one line a step."""
+    run, out = whole
+    rows, config = read_rows(run / "metrics.jsonl"), yaml.safe_load((run / "config.yaml").read_text())
+
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert {"reward", "reward_std", "frac_reward_zero_std", "entropy", "grad_norm", "lora_delta_norm", "learning_rate",
+            "step_time", "completions/mean_length", "clip_ratio/region_mean", "sampling/sampling_logp_difference/max"} <= set(rows[0])
+    assert [len(read_rows(run / f"completions/completions_{n:05d}.jsonl")) for n in range(1, 7)] == [8] * 6
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step_00004", "step_00005", "step_00006"]
+    assert any(row["grad_norm"] > 0 for row in rows) and rows[-1]["lora_delta_norm"] > 0, "nothing was learnt from"
+    assert config["trainer"]["steps"] == 6 and {"git", "jax", "sandbox"} <= set(config["about"])
+    assert sum(line.startswith("step ") for line in out.splitlines()) == 6 and "\r" not in out
+    assert "sampling settings" in out and "clip never acts" in out
+
+
+def test_three_and_three_steps_are_six(whole, taught_model, tmp_path):
+    """A run ended at three steps and resumed to six equals, bit for bit, the run of six."""
+    run = tmp_path / "run"
+    for env in (environ(taught_model, run, STEPS="3"), {"RESUME": str(run), "STEPS": "6"}):
+        process = start(env)
+        out = process.communicate(timeout=240)[0]
+        assert process.returncode == 0, out
+
+    assert_same_run(whole[0], run, 6)
+
+
+@pytest.mark.parametrize("signum, code", [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
+def test_a_signal_saves_and_the_resumed_run_is_the_same(whole, taught_model, tmp_path, signum, code):
+    """A signal in the middle saves the last whole step and ends with 143 or 130; resumed, the run equals the unbroken one."""
+    run = tmp_path / "run"
+    process = start(environ(taught_model, run, STEPS="6", SAVE_EVERY="100"))
+    for line in process.stdout:
+        if line.startswith("step 2/"):
+            break
+    time.sleep(0.3)
+    process.send_signal(signum)
+    out = process.communicate(timeout=120)[0]
+    assert process.returncode == code, out
+    resumed = start({"RESUME": str(run), "SAVE_EVERY": "1"})
+    out = resumed.communicate(timeout=240)[0]
+    assert resumed.returncode == 0, out
+
+    assert_same_run(whole[0], run, 6)
+
+
+@pytest.mark.slow
+def test_kill_loses_only_what_came_after_the_checkpoint(whole, taught_model, tmp_path):
+    """kill -9 with rows logged beyond the last checkpoint and a torn last line: resumed, the run equals the unbroken one."""
+    run = tmp_path / "run"
+    shutil.copytree(whole[0], run)
+    shutil.rmtree(run / "checkpoints" / "step_00006")
+    shutil.rmtree(run / "checkpoints" / "step_00005")
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"step": 7, "rew')
+    (run / "checkpoints" / ".step_00005.tmp").mkdir()
+    process = start({"RESUME": str(run)})
+    out = process.communicate(timeout=240)[0]
+    assert process.returncode == 0, out
+
+    assert_same_run(whole[0], run, 6)
+
+
+def test_dry_run_needs_no_files_and_writes_none(train, tmp_path):
+    """--dry-run of a built-in shape plans memory and disk without a checkpoint, and leaves no folder."""
+    small = {"MODEL": "0.5B", "OUT": str(tmp_path / "run"), "MAX_NEW_TOKENS": "16", "GROUP": "2", "TASKS_PER_STEP": "1"}
+    code, out, _ = train(small, "--dry-run")
+
+    assert code == 0 and "peak" in out and " GB" in out and "disk: up to" in out and "env GROUP" in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_lists_every_setting(train):
+    """--help exits 0 and names settings with their limits."""
+    code, out, _ = train({}, "--help")
+    assert code == 0 and "LEARNING_RATE" in out and "RESUME" in out
+
+
+BAD = [
+    ({"MODEL": "0.5"}, (), "0.5B"),
+    ({"MODEL": "nobody/nothing"}, (), "Three ways on"),
+    ({"GROUP": "1", "TEMPERATURE": "0"}, (), "GROUP=1.*\n.*TEMPERATURE=0"),
+    ({"TASK_NAMES": "gdc"}, (), "did you mean gcd"),
+    ({"TASKS_PER_STEP": "9"}, (), "TASKS_PER_STEP=9.*4 tasks"),
+    ({"LORA": "nowhere.npz"}, (), "nowhere.npz"),
+    ({"CONFIG": "missing.yaml"}, (), "missing.yaml"),
+    ({"RESUME": "nowhere"}, (), "nowhere"),
+    ({"MAX_PROMPT_TOKENS": "10"}, (), "MAX_PROMPT_TOKENS=10"),
+    ({"MAX_NEW_TOKENS": "30000"}, (), "MAX_NEW_TOKENS"),
+    ({"ATTENTION": "cudnn"}, (), "ATTENTION=cudnn"),
+    ({}, ("--steps=3",), "--steps=3"),
+]
+
+
+@pytest.mark.parametrize("change, arguments, words", BAD, ids=lambda value: str(value)[:40])
+def test_bad_input_is_one_message_and_exit_code_2(train, taught_model, tmp_path, change, arguments, words):
+    """Each names the value and the way on, on stderr, without a traceback, and leaves no run behind."""
+    import re
+    code, _, err = train(environ(taught_model, tmp_path / "run") | change, *arguments)
+
+    assert code == 2 and re.search(words, err), err
+    assert "Traceback" not in err and not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_an_adapter_of_another_rank_is_refused_before_anything_is_written(train, taught_model, whole, tmp_path):
+    """LORA_RANK against the file's rank: both numbers and the way on."""
+    code, _, err = train(environ(taught_model, tmp_path / "run", LORA=str(whole[0] / "checkpoints/step_00006"), LORA_RANK="3"))
+    assert code == 2 and "LORA_RANK=3" in err and "LORA_RANK=2" in err
+
+
+def test_a_folder_with_a_run_in_it_is_not_overwritten(train, taught_model, whole):
+    """OUT with files in it is refused and points to RESUME; the run stays as it was."""
+    before = (whole[0] / "metrics.jsonl").read_bytes()
+    code, _, err = train(environ(taught_model, whole[0]))
+    assert code == 2 and "RESUME=" in err and (whole[0] / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_full_disk_is_refused_before_the_run(train, taught_model, tmp_path, monkeypatch):
+    """The need and what is free are both named, with the settings that lower the need."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(command.shutil, "disk_usage", lambda path: usage)
+    code, _, err = train(environ(taught_model, tmp_path / "run"))
+    assert code == 2 and "KEEP_LAST" in err and "1000" in err.replace("0.0 MB", "1000")
+
+
+@pytest.mark.slow
+def test_a_starting_adapter_is_used(taught_model, whole, tmp_path):
+    """LORA= begins from that adapter: the first checkpoint's distance from it is one step's, not the whole adapter's."""
+    run = tmp_path / "run"
+    process = start(environ(taught_model, run, STEPS="1", LORA=str(whole[0] / "checkpoints/step_00006"), SEED="5"))
+    out = process.communicate(timeout=240)[0]
+    assert process.returncode == 0, out
+    a, b = state_of(whole[0], 6), state_of(run, 1)
+    key = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+
+    assert abs(a["lora_step00006.npz/" + key] - b["lora_step00001.npz/" + key]).max() < 2e-3
+    assert json.loads((run / "checkpoints/step_00001/adapter_config.json").read_text())["r"] == 2
