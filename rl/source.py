@@ -14,16 +14,21 @@ MAX_SOURCE = 64 * 1024    # characters; bounds the parser's time, and no honest 
 # It closes where a line starts or ends with the same fence, or at the end of the text, when the completion was cut.
 _FENCE = re.compile(r"(?<![`~])(`{3,9}|~{3,9})(?![`~])[ \t]*[\w+#.-]*[ \t]*\r?\n(.*?)(?:^[ \t]*\1|\1[ \t]*\r?$|\Z)",
                     re.MULTILINE | re.DOTALL)
+_FENCE_LINE = re.compile(r"^[ \t]*(?:`{3,9}|~{3,9})[^\n]*$", re.MULTILINE)
 _ANY_DEF = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]", re.MULTILINE)
 
 
 def extract_code(text: str, entry_point: str = "") -> str:
-    """The first fenced block defining entry_point, else the first with a def, else the first, else the text itself."""
+    """The first fenced block defining entry_point, else the first with a def, else the first, else the text itself.
+
+    What stands before the first fence counts as one more block: models forget to open a fence that they close."""
     blocks = [match[2] for match in _FENCE.finditer(text)]
+    before = _FENCE_LINE.split(text, maxsplit=1)
+    loose = [before[0]] if len(before) > 1 else []
     name = re.escape(entry_point)
     defines = re.compile(rf"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+{name}[ \t]*\(|{name}[ \t]*=(?!=))", re.MULTILINE)
     for wanted in ([defines] if entry_point else []) + [_ANY_DEF]:
-        for block in blocks:
+        for block in blocks + loose:
             if wanted.search(block):
                 return block
     return blocks[0] if blocks else text

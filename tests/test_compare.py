@@ -118,6 +118,15 @@ def test_strict_types(expected, answer, right):
     assert matches(expected, answer, Rules(strict_types=True)) is right
 
 
+def test_relative_tolerance():
+    """The rule widens what is close to an expected float, at every depth, and nothing else."""
+    wide = Rules(relative=1e-3)
+
+    assert matches(314.15, 314.159, wide) and matches([{"r": 314.15}], [DictValue([["r", 314.159]])], wide)
+    assert not matches(314.15, 314.159) and not matches(314.15, 314.5, wide)
+    assert not matches(31415, 31416, wide) and not matches(0.0, 1e-9, wide) and not matches(float("inf"), 1e300, wide)
+
+
 def test_depth_of_two_hundred():
     """The deepest value that can be sent is compared without running out of stack."""
     expected = answer = 1

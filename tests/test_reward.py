@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl import reward
+from rl.errors import InputError
 from rl.reward import Grade, Grader, Style, reward_of, score_style, weak_passes
-from rl.sandbox import Sandbox
+from rl.sandbox import Sandbox, SandboxError
 from rl.taskset import Task
 
 
@@ -284,12 +286,35 @@ def test_the_grader_makes_cases_once_and_grades_in_one_call():
     grades = grader.grade(texts)
     grader.grade(texts[:1])
 
-    assert [e[1] for e in box.expected] == ["f", "g"] and box.expected[0][3] == {"one_element_list": True}
+    assert [e[1] for e in box.expected] == ["f", "g"] and box.expected[0][3] == {
+        "one_element_list": True, "relative": 1e-6}
     assert [len(batch) for batch in box.batches] == [3, 1]
     assert [(x.code, x.correct) for x in grades] == [
         ("def f(s): return [s]\n", True), ("def g(s): return s", True), ("def f(s): return 0", False)]
     assert [x.reward for x in grades] == pytest.approx([1 + 0.5 * 0.7, 1 + 0.5 * 0.4 / 0.7, 0.0])
     assert grades[2].style == pytest.approx(0.4), "wrong code keeps its style on record, but is paid nothing"
+
+
+def test_tasks_that_cannot_be_graded_are_all_named():
+    """One message for all references that fail, with the ways on; it stays readable when everything fails."""
+    class Broken(FakeSandbox):
+        def expect(self, source, entry_point, inputs, **policy):
+            raise SandboxError("no")
+
+    with pytest.raises(InputError, match=r"^12 of 12 tasks cannot be graded: t0: no; t1: no; .*t7: no; and 4 more\. .*TASK_N"):
+        Grader(Broken({}), [task(f"t{n}") for n in range(12)], 0.5, 0)
+
+
+def test_what_surrounds_an_answer_is_run_and_not_scored():
+    """Preamble and adapter go to the sandbox with the answer, whose code alone is on record; recorded inputs stay as is."""
+    f = replace(task("f", scalar=False), preamble="import math", adapter="_graded = f", generate=None, record=lambda box: [(7,)],
+                relative=1e-3)
+    box = FakeSandbox({})
+    grade, = Grader(box, [f], 0.5, 0).grade([(f, "def f(s): return s")])
+
+    assert box.expected == [(f.program(f.reference), "_graded", [(7,)], {"one_element_list": True, "relative": 1e-3})]
+    assert box.batches[0][0][0] == "import math\ndef f(s): return s\n_graded = f"
+    assert grade.code == "def f(s): return s" and grade.style == pytest.approx(0.4 / 0.7)
 
 
 def test_a_case_seed_is_other_cases():

@@ -21,7 +21,7 @@ from rl import _sandbox_server, sandbox_report
 from rl._sandbox_kernel import LANDLOCK_LAYER, SECCOMP_LAYER, SYSCALLS, UID_LAYER, seccomp_program
 from rl._sandbox_pool import Pool
 from rl._sandbox_server import Meter, _time_left
-from rl.sandbox import VERDICTS, Sandbox, SandboxError, Suite, suspicions
+from rl.sandbox import VERDICTS, ReferenceFails, Sandbox, SandboxError, Suite, suspicions
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the sandbox needs Linux", allow_module_level=True)
@@ -89,8 +89,10 @@ HONEST = {
     "optional module": "try:\n    import numpy as np\nexcept ImportError:\n    np = None\ndef inc(nums):\n" + RIGHT,
     "every whitelisted module": "import math, itertools, collections, functools, re, string, heapq, bisect, operator, typing\n"
               "import dataclasses, enum, abc, numbers, copy, random, json, datetime, fractions, decimal, statistics, time\n"
-              "import collections.abc as cabc\nfrom collections.abc import Iterable\nimport json.decoder\n"
-              "def inc(nums):\n    assert isinstance(nums, cabc.Sequence) and json.loads('[1]') == [1]\n" + RIGHT,
+              "import array, cmath, hashlib, collections.abc as cabc\nfrom collections.abc import Iterable\nimport json.decoder\n"
+              "def inc(nums):\n    assert isinstance(nums, cabc.Sequence) and json.loads('[1]') == [1]\n"
+              "    assert cmath.phase(-1) > 3 and array.array('i', [1])[0] == 1\n"
+              "    assert hashlib.md5(b'').hexdigest()[:4] == 'd41d' == hashlib.new('md5').hexdigest()[:4]\n" + RIGHT,
     "late imports": "import datetime, decimal, fractions, statistics, random, copy, json, re, string, functools, time\n"
               "@functools.singledispatch\ndef show(x): return x\n"
               "def inc(nums):\n    datetime.datetime.strptime('2 Jan 2020', '%d %b %Y').isoformat()\n"
@@ -345,8 +347,19 @@ def test_no_cases_is_an_error(box):
 ])
 def test_bad_reference_is_an_error(box, source, words):
     """A reference that fails on one of its own inputs is reported with the verdict, never used."""
-    with pytest.raises(SandboxError, match=words):
+    with pytest.raises(ReferenceFails, match=words) as failed:
         box.expect(source, "inc", [([1],), ([],)])
+    assert failed.value.verdict in VERDICTS[1:]
+
+
+def test_a_suite_may_be_lenient_on_floats(box):
+    """The tolerance is the suite's: the same program passes one and fails the other, also from memory."""
+    source = "def inc(nums):\n    return 3.1415 * nums[0]"
+    exact, wide = box.expect(source, "inc", [([2],)]), box.expect(source, "inc", [([2],)], relative=1e-3)
+    answer = "def inc(nums):\n    return 3.14159265 * nums[0]"
+
+    assert [result.verdict for result in box.grade([(answer, exact), (answer, wide), (answer, exact)])] == [
+        "wrong_answer", "pass", "wrong_answer"]
 
 
 @pytest.mark.parametrize("value", [object(), b"x", lambda: 1, [{1: (2, range(3))}]])

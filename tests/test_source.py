@@ -107,3 +107,10 @@ def test_normalise_survives_what_only_the_parser_takes():
     source = "x = " + "+".join(["y"] * 2_500)
     assert parse_source(source) is not None
     assert normalise(source) == source
+
+
+def test_a_fence_that_is_closed_but_never_opened_does_not_spoil_the_code():
+    """Code first, then a lone closing fence: the code is found without it; a block that defines the function still goes first."""
+    code = "def f(x):\n    return x\n"
+    assert extract_code(code + "```", "f") == extract_code(code + "```\nThis works because ...", "f") == code
+    assert extract_code(f"def g(): pass\n```python\n{code}```", "f") == code

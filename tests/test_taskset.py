@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rl.errors import InputError
 from rl.settings import DataSettings
-from rl.taskset import Task, batch, hidden_inputs, load_tasks, messages
+from rl.taskset import STYLE_HINT, Task, batch, hidden_inputs, load_tasks, messages
 
 ALL = DataSettings(split="all")
 
@@ -147,6 +147,31 @@ def test_results_must_match_the_examples():
 def test_the_entry_point_is_the_function_not_the_task():
     """Tasks of other providers have names that are no identifiers."""
     assert toy().entry_point == "double"
+
+
+def test_a_request_of_its_own_replaces_the_prompt():
+    """It is said word for word, and the hint still works."""
+    task = toy(examples=(), request="Complete {this}.")
+
+    assert messages(task, ())[1]["content"] == "Complete {this}."
+    assert messages(task, (), style_hint=True)[1]["content"] == f"Complete {{this}}.\n{STYLE_HINT}"
+
+
+def test_the_program_of_a_plain_task_is_the_answer():
+    """Nothing is put around it."""
+    assert toy().program("from __future__ import annotations\nx") == "from __future__ import annotations\nx"
+    assert toy().called == "double"
+
+
+def test_what_stands_around_an_answer_leaves_it_valid():
+    """Imports of features stay first, and the answer's own names win over the preamble's."""
+    task = toy(preamble="import math\nK = 1", adapter="_graded = [annotations, K, double]")
+    program = task.program("from __future__ import annotations\nK = 2\ndef double(n: unknown):\n    return n")
+    scope = {}
+    exec(program, scope)
+
+    assert (task.called, scope[task.called][1]) == ("_graded", 2)
+    assert program.count("__future__") == 1 and scope["math"]
 
 
 # The batches
