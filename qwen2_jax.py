@@ -288,14 +288,25 @@ BLOCKS = {
 
 def run_layers(params, adapter, tokens, positions, layout, pasts, cfg: ModelConfig, remat="none"):
     """Hidden states after the final norm, shape (*tokens, D), and what the layout kept of each layer."""
-    x = params["embed_tokens"][tokens]
-    rope = rope_angles(positions, cfg)
+    x, rope = enter(params["embed_tokens"], tokens, positions, cfg)
     loras, scale = (adapter["layers"], adapter["scale"]) if adapter else ([None] * cfg.num_hidden_layers, None)
     kept = []
     for layer, lora, past in zip(params["layers"], loras, pasts, strict=True):
         x, keep = BLOCKS[remat](x, layer, lora, scale, rope, layout, past, cfg)
         kept.append(keep)
-    return rms_norm(x, params["norm"], cfg.rms_norm_eps), kept
+    return leave(x, params["norm"], cfg), kept
+
+
+@partial(jax.jit, static_argnames="cfg")
+def enter(embed_VD, tokens, positions, cfg: ModelConfig):
+    """Embeddings and rotary angles: what the first layer is given."""
+    return embed_VD[tokens], rope_angles(positions, cfg)
+
+
+@partial(jax.jit, static_argnames="cfg")
+def leave(x, weight_D, cfg: ModelConfig):
+    """The final norm."""
+    return rms_norm(x, weight_D, cfg.rms_norm_eps)
 
 
 def head_logits(params, hidden_BD):

@@ -67,14 +67,14 @@ class GgufFile(Mapping):
         heads, width = field("attention.head_count"), field("embedding_length")
         head_dim = field("attention.key_length", width // heads)
         rotated = field("rope.dimension_count", head_dim)
-        scaling = field("rope.scaling.type", "none")
+        scaling = field("rope.scaling.type", "default").replace("none", "default")
         return {
             "model_type": kind, "vocab_size": self._tensors["model.embed_tokens.weight"].shape[0], "hidden_size": width,
             "intermediate_size": field("feed_forward_length"), "num_hidden_layers": field("block_count"),
             "num_attention_heads": heads, "num_key_value_heads": field("attention.head_count_kv", heads), "head_dim": head_dim,
             "rms_norm_eps": field("attention.layer_norm_rms_epsilon"), "max_position_embeddings": field("context_length"),
             "rope_theta": field("rope.freq_base", 10000.0),
-            "rope_scaling": {"rope_type": "default" if scaling == "none" else scaling, "partial_rotary_factor": rotated / head_dim},
+            "rope_scaling": {"rope_type": scaling, "partial_rotary_factor": rotated / head_dim},
             "use_sliding_window": bool(field("attention.sliding_window", 0)),
             "tie_word_embeddings": "lm_head.weight" not in self._tensors,
         }

@@ -163,8 +163,14 @@ def chunk_loss(hidden_CD, params, target_C, sampler_logprob_C, advantage_C, weig
     return -gain_C.sum(), stats
 
 
-chunk_gradient = partial(jax.jit, static_argnames=("cfg", "objective", "vocab_used"))(
-    jax.value_and_grad(chunk_loss, has_aux=True))
+@partial(jax.jit, static_argnames=("cfg", "objective", "vocab_used"), donate_argnames="d_hidden_QD")
+def chunk_gradient(d_hidden_QD, hidden_QD, source_C, params, target_C, sampler_logprob_C, advantage_C, weight_C, cfg, objective,
+                   vocab_used):
+    """(summed -J, statistics, d_hidden_QD with this chunk's gradient by the hidden states added)."""
+    gradient = jax.value_and_grad(chunk_loss, has_aux=True)
+    (loss, stats), d_hidden_CD = gradient(hidden_QD[source_C], params, target_C, sampler_logprob_C, advantage_C, weight_C,
+                                          cfg, objective, vocab_used)
+    return loss, stats, d_hidden_QD.at[source_C].add(d_hidden_CD.astype(jnp.float32))
 
 
 def group_gradient(params, adapter, group: Group, cfg: ModelConfig, objective: Objective, vocab_used: int):
@@ -182,11 +188,9 @@ def group_gradient(params, adapter, group: Group, cfg: ModelConfig, objective: O
     total, stats = jnp.float32(0), None
     for start in range(0, len(group.source_M), objective.logit_chunk):
         here = slice(start, start + objective.logit_chunk)
-        source_C = group.source_M[here]
-        (loss, chunk_stats), d_hidden_CD = chunk_gradient(
-            hidden_QD[source_C], params, group.target_M[here], group.sampler_logprob_M[here], group.advantage_M[here],
-            group.weight_M[here], cfg=cfg, objective=objective, vocab_used=vocab_used)
-        d_hidden_QD = d_hidden_QD.at[source_C].add(d_hidden_CD.astype(jnp.float32))
+        loss, chunk_stats, d_hidden_QD = chunk_gradient(
+            d_hidden_QD, hidden_QD, group.source_M[here], params, group.target_M[here], group.sampler_logprob_M[here],
+            group.advantage_M[here], group.weight_M[here], cfg, objective, vocab_used)
         total, stats = total + loss, chunk_stats if stats is None else add_stats(stats, chunk_stats)
     return total, stats, pull_back(d_hidden_QD.astype(hidden_QD.dtype))[0]
 

@@ -82,7 +82,8 @@ def _update(cfg, dtype, settings, prompt_tokens, params, adapter):
     kept = sum(nbytes(leaf) for leaf in jax.tree.leaves(jax.eval_shape(forward, lora_layer, x_QD, *rest)[1])
                if (leaf.shape, leaf.dtype) not in given)
     C = objective.logit_chunk
-    head = chunk_gradient.lower(shaped((C, cfg.hidden_size), dtype), params, shaped((C,)), *[shaped((C,), jnp.float32)] * 3,
+    d_hidden_QD = shaped((S + R, cfg.hidden_size), jnp.float32)
+    head = chunk_gradient.lower(d_hidden_QD, x_QD, shaped((C,)), params, shaped((C,)), *[shaped((C,), jnp.float32)] * 3,
                                 cfg=cfg, objective=objective, vocab_used=cfg.vocab_size).compile().memory_analysis()
     hidden = 2 * (S + R) * cfg.hidden_size * 4
     return max(plan.temp_size_in_bytes, head.temp_size_in_bytes + hidden), cfg.num_hidden_layers * kept

@@ -83,8 +83,8 @@ def load(source: Source, dtype) -> Model:
     if unused:
         raise ModelError(f"{source.path}: {len(unused)} tensors have no place in this model ({', '.join(unused[:5])}), so its "
                          "config.json does not describe these weights; take config and weights from one place")
-    ends = [source.tensors[name] for name in (EMBEDDING, HEAD) if name in source.tensors]
-    if source.cfg.tie_word_embeddings and not np.array_equal(ends[0], ends[-1]):
+    if source.cfg.tie_word_embeddings and HEAD in source.tensors \
+            and not np.array_equal(source.tensors[HEAD], source.tensors[EMBEDDING]):
         raise ModelError(f"{source.path}: config.json ties head and embedding, but {HEAD} differs from {EMBEDDING}; if it was "
                          "trained by itself, set tie_word_embeddings to false in config.json, else remove it from the weights")
     return Model(source.name, source.cfg, params, source.chat)
@@ -101,6 +101,8 @@ def _open(name: str, path: Path) -> Source:
             return make(*arguments)
         except (ValueError, ImportError, OSError) as error:
             problems.append(str(error))
+        except (TypeError, ArithmeticError) as error:  # in a config: a text where a number belongs, or 0 heads
+            problems.append(f"it holds values that cannot be ({error})")
 
     tensors = part(SafeTensors if path.is_dir() else GgufFile, path)
     if path.is_dir():
@@ -108,6 +110,8 @@ def _open(name: str, path: Path) -> Source:
     elif tensors is not None:
         cfg = part(lambda: ModelConfig.from_hf(tensors.config()))
         chat = part(lambda: Chat(tensors.tokenizer(), **tensors.chat_parts()))
+    if not problems and cfg.num_hidden_layers > len(tensors):
+        problems.append(f"the config wants {cfg.num_hidden_layers} layers, the files hold {len(tensors)} tensors")
     if not problems and chat.vocab_used > cfg.vocab_size:
         problems.append(f"the tokenizer has ids up to {chat.vocab_used - 1}, the embedding only {cfg.vocab_size} rows; "
                         "tokenizer and weights belong to different models")

@@ -9,7 +9,7 @@ stage=start child= again=    # again: the command that goes on after a stop, whe
 
 say() { echo "$me: $*"; }
 refuse() { say "$*" >&2; exit 2; }
-give_up() { say "$1${again:+; to go on: $again}" >&2; exit "$2"; }
+give_up() { say "$1${again:+; to go on: $again}" >&2 || true; exit "$2"; }    # true: the terminal may be gone
 on_terminal() { [ -t 0 ] || [ -t 1 ]; }
 usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }    # the comment at the top of the script
 

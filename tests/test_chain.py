@@ -171,7 +171,7 @@ def test_a_failing_stage_is_named_and_gone_on_from(repo, out, stage, name):
 
 def begin(repo, out, **more):
     """run_experiment.sh in its training stage."""
-    process = subprocess.Popen([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, env=environ(repo, out, STEPS="100000", **more),
+    process = subprocess.Popen([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, env=environ(repo, out, STEPS="3000", **more),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
     until((out / "train" / "config.yaml").exists)
     return process
@@ -266,15 +266,16 @@ def test_bad_settings_are_told_on_the_terminal(repo, out):
     os.close(terminal.fd)
 
 
-def test_ctrl_c_on_the_terminal_saves_first(repo, out):
-    """--foreground stays; Ctrl-C reaches training once, which saves, and the script ends with 130."""
+@pytest.mark.parametrize("closed, code", [(False, 130), (True, 129)])
+def test_ctrl_c_and_closing_in_the_foreground_save_first(repo, out, closed, code):
+    """--foreground stays; Ctrl-C, or closing the terminal, reaches training once, which saves, and the script ends with its code."""
     terminal = Terminal(repo / "scripts" / "run_experiment.sh", "--foreground", cwd=repo.parent,
-                        env=environ(repo, out, STEPS="100000"))
+                        env=environ(repo, out, STEPS="3000"))
     until((out / "train" / "config.yaml").exists)
-    os.write(terminal.fd, b"\x03")
-    assert terminal.ended() == 130 and "stopped in stage 'training' by SIGINT" in terminal.read()
+    os.close(terminal.fd) if closed else os.write(terminal.fd, b"\x03")
+    assert terminal.ended() == code
+    assert closed or "stopped in stage 'training' by SIGINT" in terminal.read()
     assert (out / "train" / "signals").read_text() == "1" and list((out / "train").glob("checkpoints/*/state.json"))
-    os.close(terminal.fd)
 
 
 @pytest.mark.parametrize("arguments, more, words", [
