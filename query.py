@@ -93,7 +93,7 @@ def task_named(name: str, tasks: dict[str, tuple]):
     """The task of that name; InputError tells the nearest one."""
     if name not in tasks:
         near = difflib.get_close_matches(name, tasks, 1, 0)
-        raise InputError(f"--task {name}: there is no such task; the nearest name is {near[0]}, and --list shows all {len(tasks)}")
+        raise InputError(f"--task {name}: there is no such task; the nearest name is {near[0]}; --list shows all {len(tasks)}")
     return tasks[name][0]
 
 
@@ -101,7 +101,7 @@ def encoded(messages: list[dict], chat, limit: int) -> list[int]:
     """The prompt's ids; InputError where there are too many."""
     ids = chat.encode(messages)
     if len(ids) > limit:
-        raise InputError(f"the question has {len(ids)} tokens, more than MAX_PROMPT_TOKENS={limit}: shorten it, or raise the limit")
+        raise InputError(f"the question has {len(ids)} tokens, more than MAX_PROMPT_TOKENS={limit}: shorten it or raise that")
     return ids
 
 
@@ -109,8 +109,8 @@ def answer(model, adapter, ids: list[int], text: str, settings: Settings) -> str
     """One answer to a free question, as the checkpoint's own words."""
     key_B = row_keys(step_key(settings.trainer.seed, PROBE_STEP), [text], 1)
     rollouts = generate(model, adapter, [ids], 1, sampling_of(settings), key_B)
-    length, cut = int(rollouts.length_B[0]), rollouts.finish_B[0] == "length"
-    return f"{shown(model.chat.decode(rollouts.ids_BT[0, :length]))}\n\n{length} tokens{' (cut at MAX_NEW_TOKENS)' if cut else ''}"
+    length, cut = int(rollouts.length_B[0]), " (cut at MAX_NEW_TOKENS)" if rollouts.finish_B[0] == "length" else ""
+    return f"{shown(model.chat.decode(rollouts.ids_BT[0, :length]))}\n\n{length} tokens{cut}"
 
 
 def graded_text(group: Group, weak: int) -> str:

@@ -168,9 +168,20 @@ def rotate(x_BTHC, rope):
     return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], -1).astype(x_BTHC.dtype)
 
 
-def project(x, base, lora, scale):
+def product(x, weight_DE, piece):
+    """x @ w; in fp32 summed in pieces of so many terms, 0 for one piece.
+
+    XLA's CPU product adds up D terms with half again the rounding error of other libraries; pieces of 128 have a third less
+    than those, and take up to twice as long."""
+    D = weight_DE.shape[0]
+    if not 0 < piece < D or x.dtype != jnp.float32:
+        return x @ weight_DE
+    return sum(x[..., i : i + piece] @ weight_DE[i : i + piece] for i in range(0, D, piece))
+
+
+def project(x, base, lora, scale, piece=0):
     """x @ w + bias, plus scale * (x @ a) @ b where there is an adapter; a and b are fp32 masters, cast to x's dtype."""
-    y = x @ base["weight"]
+    y = product(x, base["weight"], piece)
     if "bias" in base:
         y = y + base["bias"]
     if lora is None:
@@ -203,18 +214,23 @@ def attend(q_BTHC, sources, kernel="einsum"):
 
 def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
     """One transformer layer: (x, what the layout keeps of this layer's keys and values)."""
-    attention, mlp = layer["self_attn"], layer["mlp"]
     lora = lora or {"self_attn": {}, "mlp": {}}
     heads = lambda y: y.reshape(*y.shape[:-1], -1, cfg.head_dim)  # noqa: E731
 
+    def linear(y, part, p):
+        return project(y, layer[part][p], lora[part].get(p), scale, layout.PIECE)
+
     h = rms_norm(x, layer["input_layernorm"], cfg.rms_norm_eps)
-    q, k, v = (heads(project(h, attention[p], lora["self_attn"].get(p), scale)) for p in ("q_proj", "k_proj", "v_proj"))
-    mixed, kept = layout.mix(rotate(q, rope), rotate(k, rope), v, past, cfg.attention)
-    x = x + project(mixed, attention["o_proj"], lora["self_attn"].get("o_proj"), scale)
+    q, k, v = (heads(linear(h, "self_attn", p)) for p in ("q_proj", "k_proj", "v_proj"))
+    # Qwen2's key bias is a hundred times its keys.  Taken off again after the rotation it shifts all scores of a query alike,
+    # which softmax does not see, and what is left rounds far less.
+    k = rotate(k, rope) - heads(layer["self_attn"]["k_proj"]["bias"])
+    mixed, kept = layout.mix(rotate(q, rope), k, v, past, cfg.attention)
+    x = x + linear(mixed, "self_attn", "o_proj")
 
     h = rms_norm(x, layer["post_attention_layernorm"], cfg.rms_norm_eps)
-    gate, up = (project(h, mlp[p], lora["mlp"].get(p), scale) for p in ("gate_proj", "up_proj"))
-    return x + project(jax.nn.silu(gate) * up, mlp["down_proj"], lora["mlp"].get("down_proj"), scale), kept
+    gate, up = (linear(h, "mlp", p) for p in ("gate_proj", "up_proj"))
+    return x + linear(jax.nn.silu(gate) * up, "mlp", "down_proj"), kept
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------
@@ -223,6 +239,7 @@ def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
 class Causal(NamedTuple):
     """Whole sequences side by side; keeps every key and value."""
 
+    PIECE = 128  # prompts are computed once: here accuracy comes first
     mask_BT: jax.Array  # True on real tokens
 
     def mix(self, q_BTHC, k_BTKC, v_BTKC, past, kernel):
@@ -238,6 +255,7 @@ class Decode(NamedTuple):
 
     past = (k_PSKC, v_PSKC, own_k_BTKC, own_v_BTKC); keeps (own_k, own_v) with slot t written."""
 
+    PIECE = 0
     prompt_B: jax.Array  # which prompt a row continues
     mask_PS: jax.Array
     t: jax.Array
@@ -257,6 +275,7 @@ class Packed(NamedTuple):
 
     Projections see Q tokens and no padding; attention alone unpacks the samples to (N, T).  The prompt is computed once."""
 
+    PIECE = 0
     mask_S: jax.Array  # True on the prompt's real tokens
     slot_NT: jax.Array  # index into the Q - S sample tokens of token t of sample n (anything where there is none)
     row_Q: jax.Array  # sample and

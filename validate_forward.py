@@ -1,6 +1,6 @@
 """Check the forward pass against transformers and against float64, layer by layer.
 
-    python validate_forward.py 0.5B          # or another MODEL: a hub id, a folder, a .gguf file, tiny
+    python validate_forward.py 0.5B          # the default; or a hub id, a folder, a .gguf file, tiny
 
 Ten prompts of 1 to about 150 tokens run left-padded in one batch and one by one, at fp32 on the CPU: through
 qwen2_jax.py, through transformers, and through a NumPy model written here that keeps norms, softmax and rotary angles in
@@ -276,7 +276,7 @@ def main(arguments: list[str]) -> int:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        report = compare(resolve(arguments[0] if arguments else os.environ.get("MODEL", "0.5B")))
+        report = compare(resolve(arguments[0] if arguments else "0.5B"))
     except ModelError as error:
         print(error, file=sys.stderr)
         return 2

@@ -105,20 +105,21 @@ RULES = (
          "before, the first that passes after.", most_gained),
     Rule("Most lost", f"The {EACH} tasks whose pass rate fell most. Shown: the first sample that passes before, the first that "
          "fails after.", most_lost),
-    Rule("Unchanged", "Of the tasks whose pass rate is the same and above 0, the one with the highest mean reward after. Shown: the "
-         "first sample that passes, before and after.", unchanged),
+    Rule("Unchanged", "Of the tasks whose pass rate is the same and above 0, the one with the highest mean reward after. "
+         "Shown: the first sample that passes, before and after.", unchanged),
     Rule("Highest reward", "The task of the sample that is paid most after. Shown: the best paid sample, before and after.",
          highest_reward),
-    Rule("Idle calls", "Of the samples that pass after, the one with most calls that provably do nothing. Beside it the best paid "
-         "sample before.", most_idle),
-    Rule("Attempts on the grader", "The first sample after, by task name, that names things used to attack graders. Beside it the "
-         "task's first sample before.", attempt_on_grader),
+    Rule("Idle calls", "Of the samples that pass after, the one with most calls that provably do nothing. Beside it the best "
+         "paid sample before.", most_idle),
+    Rule("Attempts on the grader", "The first sample after, by task name, that names things used to attack graders. Beside it "
+         "the task's first sample before.", attempt_on_grader),
 )
 
 
 def pairs_of(before: Side, after: Side) -> list[Pair]:
     """The tasks that have graded samples on both sides, by name."""
-    both = [Pair(task, graded(before.tasks[task]), graded(after.tasks[task])) for task in sorted(before.tasks.keys() & after.tasks)]
+    both = [Pair(task, graded(before.tasks[task]), graded(after.tasks[task]))
+            for task in sorted(before.tasks.keys() & after.tasks)]
     return [pair for pair in both if pair.before and pair.after]
 
 
@@ -165,7 +166,7 @@ def page(run: Path | None, probes: Sequence[tuple[Path, Path]]) -> str:
     if not logged and not probes:
         raise InputError(f"{run}: no metrics.jsonl in it, so no run; name the folder of a run or of a chain, or two probes "
                          "with --before and --after")
-    lines = ["# Samples", "", "Written by `scripts/report_samples.py` from the files named here; nothing on this page is typed by hand.", ""]
+    lines = ["# Samples", "", "Written by `scripts/report_samples.py` from the files it names; none of it is typed by hand.", ""]
     if logged:
         lines += [f"- run `{run}`: {described(run)}", *(f"- {line}" for line in signs_text(signs_of(run)).splitlines())]
     for before, after in probes:
@@ -186,7 +187,8 @@ def described(run: Path) -> str:
         raise InputError(f"{run}/config.yaml: {error.strerror}; give the folder of a run") from error
     about = config.pop("about", {})
     values = {name: value for section in config.values() for name, value in section.items()}
-    given = [f"{name.upper()}={text_of(value)}" for name, value in values.items() if name in LEAVES and value != LEAVES[name].default]
+    given = [f"{name.upper()}={text_of(value)}" for name, value in values.items()
+             if name in LEAVES and value != LEAVES[name].default]
     steps = [row["step"] for row in read_rows(run / "metrics.jsonl")]
     facts = [f"{steps[-1]} of {values['steps']} steps" if steps else "no step yet", " ".join(given) or "default settings",
              *(f"{name} {about[name]}" for name in ("git", "started", "sandbox") if name in about)]
@@ -223,8 +225,9 @@ def _weak_cases(doc: dict, name: str) -> str:
 def grade_text(sample: Sample) -> str:
     """One line: verdict, reward, and what the style is made of."""
     pure = "pure" if sample.pure else "not pure"
-    return (f"{sample.verdict}: reward {sample.reward:.3f}, style {sample.style:.3f}, depth {sample.depth}, calls {sample.calls}, "
-            f"idle {sample.idle}, {pure}, {sample.tokens} tokens" + (" (cut at the limit)" if sample.finish == "length" else ""))
+    cut = " (cut at the limit)" if sample.finish == "length" else ""
+    return (f"{sample.verdict}: reward {sample.reward:.3f}, style {sample.style:.3f}, depth {sample.depth}, "
+            f"calls {sample.calls}, idle {sample.idle}, {pure}, {sample.tokens} tokens{cut}")
 
 
 def fenced(code: str) -> str:

@@ -138,7 +138,8 @@ def provide(tasks_file: str, provider: str, fields: dict, make: Callable[[dict],
 
 def expected_file(provider, fields):
     """What TASKS_FILE should be, for errors."""
-    return f"TASKS={provider} reads a file with the fields {', '.join(fields)}: {PUBLISHED[provider]}"
+    return (f"Set TASKS_FILE to a file of problems for TASKS={provider}, with the fields {', '.join(fields)}; it is published as "
+            f"{PUBLISHED[provider]}")
 
 
 def read_rows(tasks_file: str, provider: str, fields: dict) -> list[dict]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -34,6 +34,8 @@ def tokenizer() -> Tokenizer:
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens([AddedToken(name, normalized=False) for name in CONTROL])
     made.add_tokens([AddedToken("<tool_call>", normalized=False)])
+    first = CONTROL[0], made.token_to_id(CONTROL[0])  # as some tokenizers do, which a rendered template must not repeat
+    made.post_processor = processors.TemplateProcessing(single=f"{CONTROL[0]} $A", special_tokens=[first])
     return made
 
 

@@ -55,7 +55,7 @@ OTHER = {
     "another answer mark": TEMPLATE.replace("assistant\\n", "model\\n"),
     "system dropped": TEMPLATE.replace("{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}", ""),
     "training mask": TEMPLATE.replace("{%- for", "{%- generation %} \n g {%- endgeneration %}\n{%- for", 1),
-    "not ChatML": "{{ bos_token }}{% for m in messages %}[{{ m.role | upper }}] {{ m.content | tojson }}{{ eos_token }}\n"
+    "not ChatML": "{{ bos_token }}\n  {% for m in messages %}[{{ m.role | upper }}] {{ m.content | tojson }}{{ eos_token }}\n"
                   "{% if m.role == 'x' %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
                   "{% if add_generation_prompt %}[ANSWER]{% endif %}",
 }

@@ -52,6 +52,11 @@ def plain_loss(layers, rollouts, advantage_B, temperature=1.0, low=0.2, high=0.2
     return -total / rollouts.length_B.sum()
 
 
+def plain_gradient(out, advantage_B, temperature=1.0):
+    """(loss, gradient) of `plain_loss` by the adapter's layers."""
+    return jax.jit(jax.value_and_grad(lambda layers: plain_loss(layers, out, advantage_B, temperature)))(ADAPTER["layers"])
+
+
 def gradient(out, advantage_PN, objective=OBJECTIVE):
     """(loss, gradient) as `update` makes them, before the optimiser."""
     groups = grpo.pack_groups(out, advantage_PN, np.ones_like(advantage_PN, bool), objective.logit_chunk)
@@ -73,7 +78,7 @@ ADVANTAGES = np.array([[1.2, -0.7, -0.5], [0.3, 1.0, -1.3]], np.float32)
 def test_packed_gradient_is_the_plain_gradient(temperature):
     """Packing, prompt sharing and chunking give loss and gradient of the formula on separate, unshared rows."""
     out, objective = rollouts(), OBJECTIVE._replace(temperature=temperature)
-    want = jax.value_and_grad(plain_loss)(ADAPTER["layers"], out, ADVANTAGES.ravel(), temperature)
+    want = plain_gradient(out, ADVANTAGES.ravel(), temperature)
     got = gradient(out, ADVANTAGES, objective)
 
     np.testing.assert_allclose(got[0], want[0], rtol=1e-4)
@@ -208,7 +213,7 @@ def test_single_token_samples_pack():
     """Samples that stop at once feed nothing, predict one id each from the prompt's last token, and have a gradient."""
     out = rollouts(lengths=((1, 1, 1),))
     loss, grad = gradient(out, ADVANTAGES[:1])
-    want = jax.value_and_grad(plain_loss)(ADAPTER["layers"], out, ADVANTAGES[0])
+    want = plain_gradient(out, ADVANTAGES[0])
 
     np.testing.assert_allclose(loss, want[0], rtol=1e-4)
     assert_close(grad, want[1], 1e-5)

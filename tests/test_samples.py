@@ -33,7 +33,7 @@ def chosen_by(title, pairs):
 
 
 def test_gains_and_losses_are_told_by_the_pass_rate():
-    """The largest changes first, by name where equal, two of each at most; shown are the sample that failed and the one that passes."""
+    """The largest changes first, by name where equal, two of each at most; shown: a sample that failed and one that passes."""
     pairs = [Pair("d", [bad("d0"), good()], [good("d1")] * 2), Pair("b", [bad("b0")], [good("b1"), bad()]),
              Pair("c", [bad("c0"), good()], [bad(), good("c1"), good()]), Pair("e", [good("e0")], [good(), bad("e1")]),
              Pair("f", [good()], [good()])]
@@ -56,7 +56,8 @@ def test_unchanged_is_the_best_paid_that_passes_as_often():
 
 def test_the_highest_reward_stands_beside_the_best_before():
     """The best sample of each side, not the first."""
-    pairs = [Pair("a", [bad(), good("a0", style=0.3), good("a1", style=0.5)], [good(), good("a2", style=0.9)]), Pair("b", [good()], [bad()])]
+    pairs = [Pair("a", [bad(), good("a0", style=0.3), good("a1", style=0.5)], [good(), good("a2", style=0.9)]),
+             Pair("b", [good()], [bad()])]
     [found] = chosen_by("Highest reward", pairs)
     assert (found.task, found.before.code, found.after.code) == ("a", "a1", "a2")
     assert chosen_by("Highest reward", pairs[1:]) == []
@@ -132,8 +133,8 @@ def run(tmp_path):
 
 def probes(folder, *names):
     """Files of two probes that differ in one task."""
-    for name, rows in zip(names, ([bad("before code")], [good("after code")]), strict=True):
-        doc = report([Group("gcd", [], rows), Group("same", [], [good()])], [1.0, 1.0], lora="" if rows[0].reward == 0 else "runs/x")
+    for name, lora, rows in zip(names, ("", "runs/x"), ([bad("before code")], [good("after code")]), strict=True):
+        doc = report([Group("gcd", [], rows), Group("same", [], [good()])], [1.0, 1.0], lora=lora)
         (folder / name).write_text(json.dumps(doc))
     return [folder / name for name in names]
 

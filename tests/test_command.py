@@ -1,0 +1,60 @@
+"""What commands share: options, exit codes, and the lines at the start and the end of a run."""
+
+import signal
+import sys
+
+import pytest
+
+from rl import command, config
+from rl.datalog import RunLog, step_metrics
+from rl.errors import InputError
+from rl.settings import Settings
+from rl.signals import Interrupted
+from tests.test_datalog import group, sample
+
+
+def ended_with(monkeypatch, main, *arguments, flags=("--dry-run",)):
+    """The exit code of a command with this main()."""
+    monkeypatch.setattr(sys, "argv", ["x.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command.run(main, "what it does", flags)
+    return ended.value.code
+
+
+def raising(error):
+    def main():
+        raise error
+    return main
+
+
+@pytest.mark.parametrize("error, code", [(InputError("bad"), 2), (KeyboardInterrupt(), 130), (Interrupted(signal.SIGTERM), 143),
+                                         (Interrupted(signal.SIGINT), 130)])
+def test_what_ends_a_command_decides_its_exit_code(monkeypatch, error, code):
+    """Bad input is 2, Ctrl-C 130, SIGTERM 143, also where a signal came before there was anything to save."""
+    assert ended_with(monkeypatch, raising(error)) == code
+    assert ended_with(monkeypatch, lambda: 5) == 5
+
+
+@pytest.mark.parametrize("argument, known", [("--task", True), ("--task=gcd", True), ("--list", True), ("--list=1", False),
+                                             ("--tasks=gcd", False), ("plain", True)])
+def test_only_known_options_are_taken(monkeypatch, argument, known):
+    """An option that ends in "=" takes a value in either form, any other takes none; a misspelt one is refused."""
+    assert ended_with(monkeypatch, lambda: 0, argument, flags=("--task=", "--list")) == (0 if known else 2)
+
+
+def test_the_start_says_what_was_set(capsys):
+    """Warnings first, then what differs from the defaults and the facts that have a text."""
+    loaded = config.load({"STEPS": "7", "STEPZ": "1"})
+    command.announce(loaded, {"model": "tiny", "clip": ""})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("warning: STEPZ") and [line.strip() for line in lines[1:]] == ["set: STEPS=7", "model: tiny"]
+
+
+def test_the_end_shows_the_signs(tmp_path, capsys):
+    """Every run ends with what its mean reward can hide."""
+    log = RunLog(tmp_path)
+    log.completions(1, [group(sample(), sample())])
+    log.step(1, step_metrics([group(sample(), sample())]))
+    command.report_end(tmp_path, 600, Settings())
+    out = capsys.readouterr().out
+    assert "steps without gradient: 1 of 1" in out and "tasks lost: 0" in out and out.splitlines()[-1].startswith("done: 600 steps")
