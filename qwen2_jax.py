@@ -47,18 +47,17 @@ class ModelConfig:
     @classmethod
     def from_hf(cls, hf: dict) -> "ModelConfig":
         """The config of a config.json; ValueError names every entry that would change the result and is not supported."""
-        problems = [f"{key} = {hf.get(key)!r}: {why}" for key, bad, why in _refusals(hf) if bad]
-        needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+        problems = [f"{key} = {found!r}: {why}" for key, found, bad, why in _refusals(hf) if bad]
+        needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                  "num_key_value_heads")
         problems += [f"{key} is missing" for key in needed if key not in hf]
         if problems:
             raise ValueError("this config.json asks for what the forward pass does not do: " + "; ".join(problems))
-        heads = hf["num_attention_heads"]
-        kv_heads = hf.get("num_key_value_heads", heads)
+        heads, kv_heads = hf["num_attention_heads"], hf["num_key_value_heads"]
         if heads % kv_heads:
             raise ValueError(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
         rope = hf.get("rope_parameters") or {}
-        return cls(**{key: hf[key] for key in needed}, num_key_value_heads=kv_heads,
-                   head_dim=hf.get("head_dim") or hf["hidden_size"] // heads,
+        return cls(**{key: hf[key] for key in needed}, head_dim=hf.get("head_dim") or hf["hidden_size"] // heads,
                    rope_theta=float(hf.get("rope_theta") or rope.get("rope_theta") or 10000.0),
                    rms_norm_eps=float(hf.get("rms_norm_eps", 1e-6)),
                    tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
@@ -66,16 +65,18 @@ class ModelConfig:
 
 
 def _refusals(hf: dict):
-    """(key, is it a problem, why) for each entry of config.json that could change the result."""
+    """(key, what it says, is that a problem, why) for each entry of config.json that could change the result."""
     scaling = hf.get("rope_scaling") or hf.get("rope_parameters") or {}
-    rope_type = scaling.get("rope_type", scaling.get("type", "default"))
-    yield "model_type", hf.get("model_type") != "qwen2", "only 'qwen2' (Qwen2 and Qwen2.5) is supported"
-    yield "hidden_act", hf.get("hidden_act", "silu") != "silu", "only 'silu' is supported"
-    yield "rope_scaling", rope_type != "default", "scaled RoPE is not supported"
-    yield "partial_rotary_factor", scaling.get("partial_rotary_factor", 1.0) != 1.0, "only whole heads are rotated"
-    yield "use_sliding_window", bool(hf.get("use_sliding_window")), "sliding windows are not supported"
-    yield "layer_types", any(t != "full_attention" for t in hf.get("layer_types") or []), "only 'full_attention'"
-    yield "quantization_config", hf.get("quantization_config") is not None, "load the unquantised checkpoint, or a .gguf"
+    rope, part = scaling.get("rope_type", scaling.get("type", "default")), scaling.get("partial_rotary_factor", 1.0)
+    kind, act, window = hf.get("model_type"), hf.get("hidden_act", "silu"), hf.get("use_sliding_window")
+    layers, quantised = hf.get("layer_types") or [], hf.get("quantization_config")
+    yield "model_type", kind, kind != "qwen2", "only 'qwen2' (Qwen2 and Qwen2.5) is supported"
+    yield "hidden_act", act, act != "silu", "only 'silu' is supported"
+    yield "rope_scaling", scaling, rope != "default", "scaled RoPE is not supported"
+    yield "partial_rotary_factor", part, part != 1.0, "only whole heads are rotated"
+    yield "use_sliding_window", window, bool(window), "sliding windows are not supported"
+    yield "layer_types", layers, any(t != "full_attention" for t in layers), "only 'full_attention' is supported"
+    yield "quantization_config", quantised, quantised is not None, "load the unquantised checkpoint, or a .gguf"
 
 
 _qwen25 = partial(ModelConfig, num_key_value_heads=2, head_dim=128)

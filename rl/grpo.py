@@ -239,10 +239,14 @@ def add_scaled(total, gradient, scale):
     return jax.tree.map(lambda t, g: t + scale * g.astype(jnp.float32), total, gradient)
 
 
+METRICS = ("loss", "grad_norm", "learning_rate", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean",
+           "sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max")
+
+
 def update(params, state: TrainState, groups: list[Group], cfg, objective: Objective, opt: AdamW, vocab_used: int):
     """One optimiser update over all groups: (state, metrics).  No groups, or a gradient that is not finite: no update at all."""
     if not groups:
-        return state, {"loss": 0.0, "grad_norm": 0.0, "learning_rate": 0.0, "skipped_steps": 1}
+        return state, dict.fromkeys(METRICS, 0.0) | {"trained_tokens": 0, "skipped_steps": 1}
     n_tokens = float(sum(group.weight_M.sum() for group in groups))
     gradient, loss, stats = jax.tree.map(jnp.zeros_like, state.mu), 0.0, None
     for group in groups:
@@ -251,12 +255,7 @@ def update(params, state: TrainState, groups: list[Group], cfg, objective: Objec
         loss, stats = loss + group_loss / n_tokens, group_stats if stats is None else add_stats(stats, group_stats)
     new_state, norm, rate = adamw(state, gradient, opt)
     finite = bool(jnp.isfinite(norm))
-    metrics = {
-        "loss": float(loss), "grad_norm": float(norm), "learning_rate": float(rate) if finite else 0.0,
-        "clip_ratio/low_mean": float(stats["clip_low"]) / n_tokens, "clip_ratio/high_mean": float(stats["clip_high"]) / n_tokens,
-        "clip_ratio/region_mean": float(stats["clip_low"] + stats["clip_high"]) / n_tokens,
-        "sampling/sampling_logp_difference/mean": float(stats["difference"]) / n_tokens,
-        "sampling/sampling_logp_difference/max": float(stats["difference_max"]),
-        "trained_tokens": int(n_tokens), "skipped_steps": int(not finite),
-    }
-    return (new_state if finite else state), metrics
+    values = (loss, norm, rate if finite else 0.0, *(stats[name] / n_tokens for name in ("clip_low", "clip_high")),
+              (stats["clip_low"] + stats["clip_high"]) / n_tokens, stats["difference"] / n_tokens, stats["difference_max"])
+    metrics = dict(zip(METRICS, map(float, values), strict=True))
+    return (new_state if finite else state), metrics | {"trained_tokens": int(n_tokens), "skipped_steps": int(not finite)}

@@ -139,7 +139,7 @@ def _mean_reward(samples: Sequence[Sample]) -> float:
 
 def probe_side(doc: dict) -> Side:
     """The samples of a probe."""
-    name = f"{doc['model']} with {doc['lora']}" if doc["lora"] else doc["model"]
+    name = f"{short(doc['model'])} with {short(doc['lora'])}" if doc["lora"] else short(doc["model"])
     return Side(name, {group.task: list(group.samples) for group in groups_from(doc)})
 
 
@@ -168,31 +168,31 @@ def page(run: Path | None, probes: Sequence[tuple[Path, Path]]) -> str:
                          "with --before and --after")
     lines = ["# Samples", "", "Written by `scripts/report_samples.py` from the files it names; none of it is typed by hand.", ""]
     if logged:
-        lines += [f"- run `{run}`: {described(run)}", *(f"- {line}" for line in signs_text(signs_of(run)).splitlines())]
+        lines += [f"- run `{short(run)}`: {described(run)}", *(f"- {line}" for line in signs_text(signs_of(run)).splitlines())]
     for before, after in probes:
         docs = [read(before), read(after)]
-        lines += ["", f"## `{before}` and `{after}`", "", *map(_weak_cases, docs, ("before", "after")), "", "```text",
-                  comparison_text(compare(*docs), [side.name for side in map(probe_side, docs)]), "```",
-                  *chosen(*map(probe_side, docs))]
+        sides = [*map(probe_side, docs)]
+        lines += ["", f"## `{short(before)}` and `{short(after)}`", "", *map(_weak_cases, docs, ("before", "after")), "",
+                  "```text", comparison_text(compare(*docs), [side.name for side in sides]), "```", *chosen(*sides)]
     if not probes:
         lines += ["", "## The run's own samples", *chosen(*run_sides(run))]
     return "\n".join(lines) + "\n"
 
 
 def described(run: Path) -> str:
-    """What a run was, from its config.yaml: settings that are not the default, versions, and how far it came."""
+    """What a run was, from its config.yaml: settings that are not the default, versions; and how far it came."""
     try:
         config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{run}/config.yaml: {error.strerror}; give the folder of a run") from error
     about = config.pop("about", {})
     values = {name: value for section in config.values() for name, value in section.items()}
-    given = [f"{name.upper()}={text_of(value)}" for name, value in values.items()
+    given = [f"{name.upper()}={short(text_of(value))}" for name, value in values.items()
              if name in LEAVES and value != LEAVES[name].default]
     steps = [row["step"] for row in read_rows(run / "metrics.jsonl")]
-    facts = [f"{steps[-1]} of {values['steps']} steps" if steps else "no step yet", " ".join(given) or "default settings",
-             *(f"{name} {about[name]}" for name in ("git", "started", "sandbox") if name in about)]
-    return printable("; ".join(facts))
+    facts = [f"{steps[-1]} steps" if steps else "no step yet", " ".join(given) or "default settings",
+             *(f"{name} {about[name]}" for name in ("git", "started") if name in about), about.get("sandbox", "")]
+    return printable("; ".join(filter(None, facts)))
 
 
 def chosen(before: Side, after: Side) -> list[str]:
@@ -214,6 +214,14 @@ def _cell(side: Side, task: str, sample: Sample) -> list[str]:
     """A table cell with Markdown inside, which needs the blank lines."""
     return ["<td>", "", f"`{side.name}`{' ' + side.where[task] if task in side.where else ''}", "", grade_text(sample), "",
             fenced(sample.code), "", "</td>"]
+
+
+def short(path: str | Path) -> str:
+    """A path without the folders that are one machine's own: from runs/ on, or its last part; a relative one as it is."""
+    parts = Path(path).parts
+    if not Path(path).is_absolute():
+        return str(path)
+    return str(Path(*parts[parts.index("runs"):])) if "runs" in parts else parts[-1]
 
 
 def _weak_cases(doc: dict, name: str) -> str:

@@ -57,4 +57,5 @@ def test_the_end_shows_the_signs(tmp_path, capsys):
     log.step(1, step_metrics([group(sample(), sample())]))
     command.report_end(tmp_path, 600, Settings())
     out = capsys.readouterr().out
-    assert "steps without gradient: 1 of 1" in out and "tasks lost: 0" in out and out.splitlines()[-1].startswith("done: 600 steps")
+    assert "steps without gradient: 1 of 1" in out and "tasks lost: 0" in out
+    assert out.splitlines()[-1].startswith("done: 600 steps")

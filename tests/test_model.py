@@ -116,8 +116,9 @@ def test_config_is_read():
 
 
 @pytest.mark.parametrize("change, word", [
-    ({"model_type": "llama"}, "model_type"), ({"hidden_act": "gelu"}, "hidden_act"), ({"use_sliding_window": True}, "use_sliding_window"),
-    ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling"), ({"quantization_config": {"bits": 4}}, "quantization_config"),
+    ({"model_type": "llama"}, "model_type"), ({"hidden_act": "gelu"}, "hidden_act"),
+    ({"use_sliding_window": True}, "use_sliding_window"), ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config"),
     ({"layer_types": ["sliding_attention"]}, "layer_types"), ({"num_key_value_heads": 4}, "not a multiple"),
     ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
 ])

@@ -114,7 +114,7 @@ def test_a_long_program_is_cut_and_that_is_said():
 
 # ---- the page --------------------------------------------------------------------------------------------------------
 
-CONFIG = "model:\n  model: 0.5B\n  lora_rank: 4\ntrainer:\n  steps: 9\nabout:\n  git: abc\n  sandbox: all layers\n"
+CONFIG = "model:\n  model: 0.5B\n  lora_rank: 4\ntrainer:\n  steps: 9\nabout:\n  git: abc\n  sandbox: sandbox strong\n"
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_run_without_probes_gives_its_own_samples(run):
     before, after = run_sides(run)
     assert before.where == {"a": "step 1", "b": "step 1"} and after.where == {"a": "step 3", "b": "step 3"}
     text = page(run, [])
-    assert "3 of 9 steps" in text and "LORA_RANK=4" in text and "git abc" in text and "MODEL" not in text
+    assert "3 steps; LORA_RANK=4 STEPS=9; git abc" in text and "LORA_RANK=4" in text and "git abc" in text and "MODEL" not in text
     assert re.search(r"### Most gained\n.*\n\n#### a: 0 of 1 pass before, 1 of 1 after", text, re.DOTALL)
     assert text.index("a1") < text.index("a3") < text.index("### Most lost") < text.index("b1") < text.index("b3")
     assert "tasks lost: 1 (b)" in text and "steps without gradient: 3 of 3" in text and "weak cases" in text
@@ -158,6 +158,14 @@ def test_probes_give_base_and_adapter(run, tmp_path):
     assert "weak cases before: 1 of 3 passes" in text and "without signal after: 1.000" in text
     assert "wrong_answer: reward 0.000" in text and "pass: reward 1.200, style 0.400, depth 2" in text
     assert page(None, [[tmp_path / "base.json", tmp_path / "adapter.json"]]).count("###") == text.count("###")
+
+
+@pytest.mark.parametrize("path, words", [
+    ("runs/a/train", "runs/a/train"), ("/home/me/runs/a/b.json", "runs/a/b.json"), ("0.5B", "0.5B"), ("/data/model", "model"),
+    ("Qwen/x", "Qwen/x"), ("", "")])
+def test_a_page_can_be_published(path, words):
+    """Folders of the machine that made it are left out; what the user named in short is kept."""
+    assert samples.short(path) == words
 
 
 def test_the_page_is_made_of_the_files_alone(run, tmp_path):
@@ -195,7 +203,7 @@ def test_the_folder_of_a_chain_is_understood(script, run, tmp_path, capsys):
     probes(chain, "baseline-train.json", "final-train.json")
     assert script.main([str(chain), "--out", str(tmp_path / "page.md")]) == 0
     text = (tmp_path / "page.md").read_text()
-    assert "final-train.json" in text and "heldout" not in text and "3 of 9 steps" in text
+    assert "final-train.json" in text and "heldout" not in text and "3 steps; " in text
 
     assert script.main([str(chain / "train")]) == 0
     assert "first time in training" in capsys.readouterr().out

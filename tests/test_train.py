@@ -83,7 +83,8 @@ def test_a_run_writes_what_the_notes_say(whole):
 
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert {"reward", "reward_std", "frac_reward_zero_std", "entropy", "grad_norm", "lora_delta_norm", "learning_rate",
-            "step_time", "completions/mean_length", "clip_ratio/region_mean", "sampling/sampling_logp_difference/max"} <= set(rows[0])
+            "step_time", "completions/mean_length", "clip_ratio/region_mean",
+            "sampling/sampling_logp_difference/max"} <= set(rows[0])
     assert [len(read_rows(run / f"completions/completions_{n:05d}.jsonl")) for n in range(1, 7)] == [8] * 6
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step_00004", "step_00005", "step_00006"]
     assert any(row["grad_norm"] > 0 for row in rows) and rows[-1]["lora_delta_norm"] > 0, "nothing was learnt from"
