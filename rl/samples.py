@@ -162,13 +162,13 @@ def run_sides(run: Path) -> tuple[Side, Side]:
 
 def page(run: Path | None, probes: Sequence[tuple[Path, Path]]) -> str:
     """SAMPLES.md from a run's folder, pairs of probes, or both; InputError where there is nothing to show."""
-    logged = run is not None and (run / "metrics.jsonl").exists()
-    if not logged and not probes:
-        raise InputError(f"{run}: no metrics.jsonl in it, so no run; name the folder of a run or of a chain, or two probes "
+    signs = signs_of(run) if run else None
+    if not signs and not probes:
+        raise InputError(f"{run}: no metrics.jsonl with a step in it; name the folder of a run or of a chain, or two probes "
                          "with --before and --after")
     lines = ["# Samples", "", "Written by `scripts/report_samples.py` from the files it names; none of it is typed by hand.", ""]
-    if logged:
-        lines += [f"- run `{short(run)}`: {described(run)}", *(f"- {line}" for line in signs_text(signs_of(run)).splitlines())]
+    if signs:
+        lines += [f"- run `{short(run)}`: {described(run)}", *(f"- {line}" for line in signs_text(signs).splitlines())]
     for before, after in probes:
         docs = [read(before), read(after)]
         sides = [*map(probe_side, docs)]
@@ -190,7 +190,7 @@ def described(run: Path) -> str:
     given = [f"{name.upper()}={short(text_of(value))}" for name, value in values.items()
              if name in LEAVES and value != LEAVES[name].default]
     steps = [row["step"] for row in read_rows(run / "metrics.jsonl")]
-    facts = [f"{steps[-1]} steps" if steps else "no step yet", " ".join(given) or "default settings",
+    facts = [f"{steps[-1]} steps", " ".join(given) or "default settings",
              *(f"{name} {about[name]}" for name in ("git", "started") if name in about), about.get("sandbox", "")]
     return printable("; ".join(filter(None, facts)))
 

@@ -18,7 +18,8 @@ usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }    # the comment at the to
 detach() {
     local log=$1
     shift
-    nohup setsid bash "$0" "$@" >>"$log" 2>&1 </dev/null &
+    trap '' HUP    # inherited from the first moment on: the terminal may close before a nohup would have begun
+    setsid bash "$0" "$@" >>"$log" 2>&1 </dev/null &
     say "goes on without this terminal as process $!; to stop it: kill $!"
     say "log: $log"
     exit 0

@@ -174,10 +174,13 @@ def test_the_page_is_made_of_the_files_alone(run, tmp_path):
 
 
 def test_what_is_no_run_is_named(tmp_path):
-    """A folder without a log, a run without config.yaml, and a file that is no probe."""
+    """A folder without a log or with an empty one, a run without config.yaml, and a file that is no probe."""
     with pytest.raises(InputError, match="no metrics.jsonl"):
         page(tmp_path, [])
-    (tmp_path / "metrics.jsonl").write_text("")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1')
+    with pytest.raises(InputError, match="no metrics.jsonl with a step"):
+        page(tmp_path, [])
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
     with pytest.raises(InputError, match="config.yaml"):
         page(tmp_path, [])
     with pytest.raises(InputError, match="other.json"):
