@@ -283,13 +283,11 @@ def test_out_is_checked_before_the_probe(tmp_path, monkeypatch):
     assert re.fullmatch(r"runs/probe-\d{8}-\d{6}-0\.5B\.json", str(run_probe.report_file(Settings())))
 
 
-def test_the_command_probes_the_tiny_model(root, tmp_path):
-    """The whole way on models/tiny: the file is written whole, holds every sample, and repeats itself for a seed."""
-    if not (root / "models" / "tiny" / "config.json").is_file():
-        pytest.skip("needs models/tiny, which is not made yet")
+def test_the_command_probes_a_model(root, tiny_model, tmp_path):
+    """The whole way on a small model: the file is written whole, holds every sample, and repeats itself for a seed."""
     few = {"N_TASKS": "3", "N_SAMPLES": "2", "MAX_NEW_TOKENS": "8", "DECODE_BLOCK": "4", "TASKS_PER_STEP": "2"}
     for name in ("a", "b"):
-        done = command(root, "tiny", OUT=str(tmp_path / f"{name}.json"), **few)
+        done = command(root, str(tiny_model), OUT=str(tmp_path / f"{name}.json"), **few)
         assert done.returncode == 0, done.stderr
     first, second = read(tmp_path / "a.json"), read(tmp_path / "b.json")
 
