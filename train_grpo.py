@@ -44,8 +44,7 @@ def main() -> int:
         model = pretrained.load(source, dtype)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
                                   "trained values": f"{lora.count(state.adapter):,}"})
-        if not settings.run.resume:
-            command.write_config(run, settings, sandbox.description)
+        command.write_config(run, settings, sandbox.description)
         started, first = time.monotonic(), step
         saved = step if settings.run.resume else None
 

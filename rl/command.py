@@ -131,10 +131,13 @@ def dry_run(loaded: config.Loaded) -> int:
 
 
 def write_config(run: Path, settings: Settings, sandbox: str) -> None:
-    """config.yaml: the settings as resolved, and what they ran with."""
+    """config.yaml: the settings as resolved, and what they ran with; a resumed run keeps its first record and adds one."""
     packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "tokenizers", "safetensors")}
     about = {"started": datetime.datetime.now().isoformat(timespec="seconds"), "git": git_revision(), "sandbox": sandbox,
              "python": platform.python_version(), "platform": platform.platform(), **packages}
+    if settings.run.resume:
+        first = config.recorded(run)
+        about = first | {"resumed": [*first.get("resumed", []), about]}
     write_aside(run / "config.yaml", config.dump(settings, about).encode())
 
 

@@ -18,7 +18,7 @@ import yaml
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Leaf, Settings, help_text, text_of, value_of
 
-__all__ = ["Loaded", "Settings", "SettingsError", "check_training", "dump", "from_run", "help_text", "listing", "load"]
+__all__ = ["Loaded", "Settings", "SettingsError", "check_training", "dump", "from_run", "help_text", "listing", "load", "recorded"]
 
 
 class SettingsError(InputError):
@@ -93,6 +93,11 @@ def _forbidden(folder, saved, asked) -> list[str]:
             problems.append(f"{origin.removeprefix('env ')}={text_of(value)}: the run has {name.upper()}="
                             f"{text_of(kept)} and keeps it when resumed; unset the variable, or start a new run")
     return problems
+
+
+def recorded(folder) -> dict:
+    """What the config.yaml of a run records beside its settings."""
+    return yaml.safe_load(_run_file(folder).read_text(encoding="utf-8")).get(ABOUT) or {}
 
 
 def check_training(settings: Settings) -> None:

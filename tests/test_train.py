@@ -102,6 +102,9 @@ def test_three_and_three_steps_are_six(whole, taught_model, tmp_path):
         assert process.returncode == 0, out
 
     assert_same_run(whole[0], run, 6)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["trainer"]["steps"] == 6, "what a resume changed holds for the next one"
+    assert [record["git"] for record in config["about"]["resumed"]] == [config["about"]["git"]]
 
 
 @pytest.mark.parametrize("signum, code", [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
