@@ -18,7 +18,8 @@ import yaml
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Leaf, Settings, help_text, text_of, value_of
 
-__all__ = ["Loaded", "Settings", "SettingsError", "check_training", "dump", "from_run", "help_text", "listing", "load", "recorded"]
+__all__ = ["Loaded", "Settings", "SettingsError", "check_training", "dump", "from_run", "help_text", "listing", "load",
+           "recorded"]
 
 
 class SettingsError(InputError):
