@@ -244,7 +244,7 @@ class Causal(NamedTuple):
     mask_BT: jax.Array  # True on real tokens
 
     def mix(self, q_BTHC, k_BTKC, v_BTKC, past, kernel):
-        """(attention\'s output, kept) of one layer\'s queries, keys and values."""
+        """(attention's output, kept) of one layer's queries, keys and values."""
         T = self.mask_BT.shape[1]
         causal_TT = jnp.tril(jnp.ones((T, T), bool))
         mask_BTT = causal_TT[None] & self.mask_BT[:, None, :]
@@ -262,7 +262,7 @@ class Decode(NamedTuple):
     t: jax.Array
 
     def mix(self, q_B1HC, k_B1KC, v_B1KC, past, kernel):
-        """(attention\'s output, kept) of one layer\'s queries, keys and values."""
+        """(attention's output, kept) of one layer's queries, keys and values."""
         k_PSKC, v_PSKC, own_k, own_v = past
         own_k = jax.lax.dynamic_update_slice_in_dim(own_k, k_B1KC, self.t, 1)
         own_v = jax.lax.dynamic_update_slice_in_dim(own_v, v_B1KC, self.t, 1)
@@ -283,7 +283,7 @@ class Packed(NamedTuple):
     column_Q: jax.Array  # place in it of each of the Q - S sample tokens
 
     def mix(self, q_QHC, k_QKC, v_QKC, past, kernel):
-        """(attention\'s output, kept) of one layer\'s queries, keys and values."""
+        """(attention's output, kept) of one layer's queries, keys and values."""
         S, T = self.mask_S.shape[0], self.slot_NT.shape[1]
         N = self.slot_NT.shape[0]
         prompt, _ = Causal(self.mask_S[None]).mix(q_QHC[None, :S], k_QKC[None, :S], v_QKC[None, :S], None, kernel)

@@ -40,8 +40,9 @@ def main() -> int:
 
     with Signals() as signals, command.open_sandbox(settings) as sandbox:
         grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
-        state, step, log = start(run, source.cfg, settings)
+        state, step = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
+        log = RunLog.resume(run, step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
                                   "trained values": f"{lora.count(state.adapter):,}"})
         command.write_config(run, settings, sandbox.description)
@@ -78,15 +79,14 @@ def main() -> int:
 
 
 def start(run, cfg, settings):
-    """(state, steps done, log) of a new run, or of the one that RESUME names at its latest checkpoint."""
+    """(state, steps done) of a new run, or of the one that RESUME names at its latest checkpoint."""
     if settings.run.resume:
-        state, step = checkpoint.restore(run, cfg, settings.model.lora_rank)
-        return state, step, RunLog.resume(run, step)
+        return checkpoint.restore(run, cfg, settings.model.lora_rank)
     if settings.model.lora:
         adapter = lora.load(settings.model.lora, cfg, settings.model.lora_rank)
     else:
         adapter = lora.init(grpo.adapter_key(settings.trainer.seed), cfg, settings.model.lora_rank, settings.model.lora_alpha)
-    return grpo.init_state(adapter), 0, RunLog(run)
+    return grpo.init_state(adapter), 0
 
 
 if __name__ == "__main__":

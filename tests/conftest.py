@@ -1,4 +1,5 @@
 """What all tests share: a neutral environment, and folders that may or may not be there."""
+import importlib.util
 import os
 from pathlib import Path
 
@@ -20,6 +21,17 @@ for name in ("CONFIG", *NAMES):   # settings in the developer's shell must not s
 def root() -> Path:
     """The repo's top folder."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def load_script():
+    """A function that loads scripts/NAME.py as a module; scripts/ is no package."""
+    def load(name: str):
+        spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """SAMPLES.md: rules by hand, a page from real files, and the script that writes it."""
 
-import importlib.util
 import json
 import random
 import re
@@ -190,11 +189,8 @@ def test_what_is_no_run_is_named(tmp_path):
 # ---- the script ------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
-def script(root):
-    spec = importlib.util.spec_from_file_location("report_samples", root / "scripts" / "report_samples.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(load_script):
+    return load_script("report_samples")
 
 
 def test_the_folder_of_a_chain_is_understood(script, run, tmp_path, capsys):

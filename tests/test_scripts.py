@@ -1,5 +1,4 @@
 """scripts/: the generated tables, and what the shell scripts say when something is missing."""
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,11 +11,8 @@ PAGE = "before\n<!-- settings:begin -->\nold\n<!-- settings:end -->\nafter\n"
 
 
 @pytest.fixture(scope="module")
-def render_docs(root):
-    spec = importlib.util.spec_from_file_location("render_docs", root / "scripts" / "render_docs.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def render_docs(load_script):
+    return load_script("render_docs")
 
 
 def pages(folder, readme=PAGE, notes=PAGE):

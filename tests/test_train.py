@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import train_grpo
-from rl import command
+from rl import command, pretrained
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from tests.taught_checkpoint import taught_names
@@ -188,6 +188,16 @@ def test_an_adapter_of_another_rank_is_refused_before_anything_is_written(train,
     """LORA_RANK against the file's rank: both numbers and the way on."""
     code, _, err = train(environ(taught_model, tmp_path / "run", LORA=str(whole[0] / "checkpoints/step_00006"), LORA_RANK="3"))
     assert code == 2 and "LORA_RANK=3" in err and "LORA_RANK=2" in err
+
+
+def test_weights_that_cannot_be_read_leave_the_folder_free(train, taught_model, tmp_path, monkeypatch):
+    """When loading fails nothing has been written yet, so the same OUT can be used again."""
+    def broken(*_):
+        raise pretrained.ModelError("the weights are torn")
+
+    monkeypatch.setattr(pretrained, "load", broken)
+    code, _, err = train(environ(taught_model, tmp_path / "run"))
+    assert code == 2 and "the weights are torn" in err and not any((tmp_path / "run").iterdir())
 
 
 def test_a_folder_with_a_run_in_it_is_not_overwritten(train, taught_model, whole):
