@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rl import _sandbox_selftest as selftest
-from rl._sandbox_kernel import LANDLOCK_LAYER, SECCOMP_LAYER, UID_LAYER
+from rl._sandbox_kernel import LANDLOCK_LAYER, LIMITS_LAYER, SECCOMP_LAYER, UID_LAYER
 from rl._sandbox_server import Fault, Outcome, Server
 from rl._sandbox_wire import Exam
 
 FORKS_PER_SERVER = 10_000
+LAYERS = (("seccomp", SECCOMP_LAYER), ("landlock", LANDLOCK_LAYER), ("uid", UID_LAYER), ("limits", LIMITS_LAYER))
 
 
 class Task(NamedTuple):
@@ -104,7 +105,7 @@ class Pool:
                 detail = f"{type(error).__name__}: {error}"
                 self._discard(slot)
                 if self.stopping or attempt == 2:
-                    return Outcome("internal_error", detail, 0, 0.0, 0.0, "", 0)
+                    return Outcome("internal_error", detail)
 
     def _discard(self, slot):
         server, self.servers[slot] = self.servers[slot], None
@@ -130,7 +131,7 @@ class Pool:
     def _describe(self):
         hello = self.servers[0].hello
         words = []
-        for layer, bit in ("seccomp", SECCOMP_LAYER), ("landlock", LANDLOCK_LAYER), ("uid", UID_LAYER):
+        for layer, bit in LAYERS:
             said = hello["notes"].get(layer, "no")
             words.append(f"{layer} {said if self.offered & bit else 'switched off'}")
         words += [f"netns {hello['notes']['netns']}", f"python {hello['python']}", f"{len(self.servers)} workers"]

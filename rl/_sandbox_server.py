@@ -36,15 +36,16 @@ class Fault(SandboxError):
 
 
 class Outcome(NamedTuple):
-    """How one candidate's run ended; times in seconds."""
+    """How one candidate's run ended; times in seconds, slowest_s being the CPU time of the case that took most."""
 
     verdict: str
     detail: str
-    answered: int
-    cpu_s: float
-    wall_s: float
-    printed: str
-    blocked: int
+    answered: int = 0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    printed: str = ""
+    blocked: int = 0
+    slowest_s: float = 0.0
 
 
 class Meter:
@@ -52,12 +53,14 @@ class Meter:
 
     def __init__(self, pid):
         self.pid, self.clock = pid, (~pid << 3) | 2  # the kernel's name for the CPU clock of that process
-        self.cpu = 0.0
+        self.cpu = self.cpu_start = self.slowest = 0.0
         self.restart()
 
     def restart(self):
-        """Begin the next phase now."""
-        self.cpu_start, self.start = self.read(), time.monotonic()
+        """Begin the next phase now; returns the CPU seconds of the last one."""
+        before, self.start = self.cpu_start, time.monotonic()
+        self.cpu_start = self.read()
+        return self.cpu_start - before
 
     def read(self):
         """CPU seconds of the child since it was born; what was read last once it has ended."""
@@ -136,8 +139,8 @@ class Server:
             verdict, detail = _explain_end(exam, status, cpu_s, peak)
         if verdict == "fault":
             raise Fault(detail)
-        return Outcome(verdict, detail, exam.answered, cpu_s, time.monotonic() - begun,
-                       exam.printed, exam.blocked)
+        return Outcome(verdict, detail, exam.answered, cpu_s, time.monotonic() - begun, exam.printed, exam.blocked,
+                       meter.slowest)
 
     def _fork(self, stack, job, layers):
         job_fd = os.memfd_create("job")
@@ -180,10 +183,12 @@ class Server:
             data = os.read(results, 1 << 18)
             if not data:
                 return "eof", ""
-            before = exam.phase, exam.answered
+            phase, answered = exam.phase, exam.answered
             ended = exam.feed(data)
-            if before != (exam.phase, exam.answered):
-                meter.restart()
+            if (phase, answered) != (exam.phase, exam.answered):
+                spent = meter.restart()
+                # Of answers read at once, or together with the load, each may have taken all of it.
+                meter.slowest = max(meter.slowest, spent if answered < exam.answered else 0.0)
             if ended:
                 return ended
 

@@ -8,19 +8,22 @@ a right answer one has to know it.
 
 import json
 import re
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from rl._sandbox_values import FRAME_CAP, LENGTH
 from rl.compare import DictValue, SetValue, Unsupported
 
 TOTAL_CAP = 8 << 20
+SMALL_FRAME = 16 << 10  # every message but a value fits: printed text and error texts are cut short at their source
 BRACKET_DEPTH = 620  # a value of 200 levels with three brackets a level, as dicts have, plus the message itself
 # The ways a candidate may end early, which its own side reports; "fault" is ours and counts only before "ready".
 ENDINGS = ("syntax_error", "no_function", "forbidden_import", "exception", "memory", "output_too_large")
 _HEX_INT, _HEX_FLOAT = re.compile(r"-?[0-9a-f]+"), re.compile(r"-?(0x[01]\.[0-9a-f]+p[+-]\d{1,4}|inf)|nan")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_STEP = bytes({ord("["): 2, ord("{"): 2, ord("]"): 0, ord("}"): 0}.get(byte, 1) for byte in range(256))
+# A string, also one that never ends. Possessive: each byte is looked at once, whatever the quotes around it do.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_STEPS, _NO_BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\xff\xff"), bytes(set(range(256)) - set(b"[{]}"))
 
 
 class ProtocolError(ValueError):
@@ -85,8 +88,8 @@ def parse(data: bytes) -> list:
     """The message in one frame, with its values decoded; ProtocolError for anything else."""
     # The C scanner recurses once per bracket, so the depth is checked before it starts.
     if data.count(b"[") + data.count(b"{") > BRACKET_DEPTH:
-        steps = _STRING.sub(b"", data).translate(_STEP)
-        if max(accumulate(step - 1 for step in steps), default=0) > BRACKET_DEPTH:
+        steps = array("b", _STRING.sub(b"", data).translate(_STEPS, _NO_BRACKETS))  # +1 for an opening one, -1 for a closing one
+        if max(accumulate(steps), default=0) > BRACKET_DEPTH:
             raise ProtocolError("nested too deep")
     try:
         message = _JSON.decode(data.decode("ascii"))
@@ -100,9 +103,11 @@ def parse(data: bytes) -> list:
 class Exam:
     """One candidate's answers as they come in; `phase` is setup, load, cases, end or done, `answered` counts cases."""
 
-    def __init__(self, cases: int, accept: Callable[[int, object], str | None]):
-        """`accept(index, value)` returns None for a right answer, else a text that says what is wrong with it."""
-        self.cases, self.accept = cases, accept
+    def __init__(self, cases: int, accept: Callable[[int, object], str | None], longest: Sequence[int] = ()):
+        """`accept(index, value)` returns None for a right answer, else a text that says what is wrong with it.
+
+        longest: for each case the bytes beyond which no answer can be right, so none is read; without it, FRAME_CAP."""
+        self.cases, self.accept, self.longest = cases, accept, longest
         self.phase, self.answered, self.printed, self.blocked = "setup", 0, "", 0
         self.pending, self.total = bytearray(), 0
 
@@ -130,6 +135,10 @@ class Exam:
         (size,) = LENGTH.unpack_from(self.pending)
         if size > FRAME_CAP:
             return "output_too_large", f"a frame of {size} bytes at {self.where()}"
+        if self.phase != "cases" and size > SMALL_FRAME:
+            raise ProtocolError(f"a frame of {size} bytes")
+        if self.phase == "cases" and self.longest and size > self.longest[self.answered]:
+            return "wrong_answer", f"case {self.answered}: {size} bytes, a right answer has at most {self.longest[self.answered]}"
         if len(self.pending) < LENGTH.size + size:
             return False
         message = parse(bytes(self.pending[LENGTH.size : LENGTH.size + size]))

@@ -57,12 +57,14 @@ def say(message, write=os.write):
         view = view[write(RESULT_FD, view) :]
 
 
+_args = BaseException.__dict__["args"].__get__
+
+
 def _describe(error):
-    try:
-        text = str(error)[:TEXT_KEPT]
-    except BaseException:
-        text = ""
-    return f"{_values.type_name(error)}: {text}"
+    # From the texts and small numbers that it was raised with: its own __str__ may be the candidate's, and take for ever.
+    words = [part[:TEXT_KEPT] if type(part) is str else str(part) for part in _args(error)
+             if type(part) is str or (type(part) is int and abs(part) < 1 << 63)]
+    return f"{_values.type_name(error)}: {' '.join(words)[:TEXT_KEPT]}"
 
 
 def _failure(error):

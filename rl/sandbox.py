@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from rl._sandbox_kernel import ALL_LAYERS
 from rl._sandbox_pool import Pool, Task
 from rl._sandbox_server import Outcome, SandboxError
 from rl._sandbox_values import TooLarge, encode
-from rl._sandbox_wire import Exam, plain
+from rl._sandbox_wire import SMALL_FRAME, Exam, plain
 from rl.compare import RELATIVE, Rules, matches
 
 __all__ = ["VERDICTS", "ReferenceFails", "Result", "Sandbox", "SandboxError", "Suite", "suspicions"]
@@ -37,7 +38,11 @@ VERDICTS = (
     "output_too_large", "crash", "internal_error",
 )
 SOURCE_CAP = 64 << 10
-CACHE_SIZE, ALL_LAYERS = 4096, 7
+CACHE_SIZE = 4096
+# A case may take this many times what the reference took for its slowest one, at least so long, at most what was asked.
+TIMES_REFERENCE, LEAST_CASE_S = 20, 0.1
+# No right answer is longer: a number can be a float of 28 characters where one digit was expected, separators included.
+LONGER_THAN_EXPECTED = 16
 # Names that known attacks on graders use; counted in a source for monitoring, they never change a verdict.
 SUSPICIOUS = re.compile(
     r"(?<![A-Za-z0-9_])(__eq__|tb_frame|f_back|__subclasses__|__globals__|__builtins__|_os|SystemExit|sys\.exit|ctypes)"
@@ -68,6 +73,11 @@ class Suite:
     def cases(self) -> list[str]:
         """Each input as the text that travels to the candidate's process."""
         return _case_texts(self.entry_point, self.inputs)
+
+    @cached_property
+    def longest(self) -> list[int]:
+        """For each case the length in bytes that no right answer exceeds."""
+        return [SMALL_FRAME + LONGER_THAN_EXPECTED * len(json.dumps(encode(answer))) for answer in self.expected]
 
     @cached_property
     def key(self) -> bytes:
@@ -113,7 +123,8 @@ class Sandbox:
             raise SandboxError(f"workers={workers}, case_cpu_s={case_cpu_s}: need at least 1 worker and a limit above 0")
         self.case_cpu_s, self._lock, self._cache = case_cpu_s, threading.Lock(), OrderedDict()
         if not sys.platform.startswith("linux"):
-            raise SandboxError(f"{sys.platform}: the sandbox needs Linux; run in a Linux container or virtual machine")
+            raise SandboxError(f"{sys.platform}: the sandbox needs Linux; run this in a Linux virtual machine (macOS: Lima, "
+                               "UTM), in WSL2 (Windows) or in a Linux container")
         self._pool = Pool(workers, layers)
         self.level, self.description = self._pool.level, self._pool.description
         if self.level in ("weak", "none") and not allow_weak:
@@ -122,6 +133,8 @@ class Sandbox:
                 f"{self.description}: model-written code would run with too little around it. Use a Linux kernel with "
                 "seccomp (x86_64 or aarch64), or set ALLOW_WEAK_SANDBOX=1 on a machine with nothing to lose"
             )
+        if self.level in ("weak", "none"):
+            self.description += "; WARNING: let through by ALLOW_WEAK_SANDBOX=1, candidates can reach this machine"
 
     def __enter__(self):
         return self
@@ -140,9 +153,9 @@ class Sandbox:
     def expect(self, source: str, entry_point: str, inputs: Sequence[tuple], **policy) -> Suite:
         """Runs a trusted reference through the same channel to make the suite; ReferenceFails when it fails on any.
 
-        policy: one_element_list, strict_types, relative (tolerance where a float is expected), and case_cpu_s where it
-        should differ from the sandbox's own. The limit does not follow the reference's speed: a right program that is
-        slow is right."""
+        policy: one_element_list, strict_types, relative (tolerance where a float is expected), and case_cpu_s, a fixed
+        limit. Without that, the limit of a case follows the reference: 20 times the CPU time of its slowest case, but at
+        least 0.1 s and at most the sandbox's own; endless loops, which rule the time that grading takes, end early."""
         inputs, expected = tuple(tuple(args) for args in inputs), {}
         if not inputs:
             raise SandboxError(f"{entry_point}: no inputs; a suite without cases would pass everything")
@@ -159,7 +172,8 @@ class Sandbox:
         if outcome.verdict != "pass":
             raise ReferenceFails(entry_point, outcome.verdict, outcome.detail)
         answers = tuple(expected[index] for index in range(len(inputs)))
-        return Suite(entry_point, inputs, answers, **{"case_cpu_s": self.case_cpu_s, **policy})
+        limit = min(self.case_cpu_s, max(LEAST_CASE_S, TIMES_REFERENCE * outcome.slowest_s))
+        return Suite(entry_point, inputs, answers, **{"case_cpu_s": limit, **policy})
 
     def grade(self, jobs: Sequence[tuple[str, Suite]]) -> list[Result]:
         """One Result per (source, suite), in order; equal jobs are run once and remembered."""
@@ -179,6 +193,7 @@ class Sandbox:
     def _grade_fresh(self, jobs):
         results = [_too_long(source, suite) for source, suite in jobs]
         rest = [index for index, result in enumerate(results) if result is None]
+        rest.sort(key=lambda index: _may_hang(jobs[index][0]))  # stable; quick ones first
         outcomes = self._pool.run([_task(*jobs[index]) for index in rest])
         for index, outcome in zip(rest, outcomes, strict=True):
             results[index] = _result(*jobs[index], outcome)
@@ -209,8 +224,13 @@ def _job(source, entry_point, cases):
 
 
 def _task(source, suite):
-    return Task(_job(source, suite.entry_point, suite.cases), lambda: Exam(len(suite.cases), suite.judge),
+    return Task(_job(source, suite.entry_point, suite.cases), lambda: Exam(len(suite.cases), suite.judge, suite.longest),
                 suite.case_cpu_s)
+
+
+def _may_hang(source):
+    # Every endless loop that models have written for us held this word, and one in ten of the programs that hold it hangs.
+    return "while" in source
 
 
 def _too_long(source, suite):

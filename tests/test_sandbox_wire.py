@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl._sandbox_values import FRAME_CAP, MAX_DEPTH, MAX_INT_BITS, TooLarge, decode, encode
+from rl._sandbox_values import FRAME_CAP, LENGTH, MAX_DEPTH, MAX_INT_BITS, TooLarge, decode, encode
 from rl._sandbox_wire import ENDINGS, Exam, ProtocolError, parse, plain
 from rl.compare import Unsupported, matches
+from rl.sandbox import Suite
 
 KEYS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.floats(allow_nan=False))
 VALUES = st.recursive(
@@ -259,3 +260,33 @@ def test_random_trees_never_raise():
     for _ in range(3000):
         exam, ended = examine(frame(["ready"]) + frame(["loaded"]) + frame(["value", 0, tree(5)]), [object()])
         assert ended[0] in ("crash", "wrong_answer")
+
+
+@pytest.mark.parametrize("data", [
+    b'["' + b"[[" * 400 + b'"\\' * 500_000,               # quotes without end: each may be looked at once only
+    b'["' * 500_000, b"[" * 1_000_000, b'["value",0,[' + b"[]," * 340_000 + b"1]]",
+], ids=["open_quotes", "quotes_and_brackets", "brackets", "flat"])
+def test_large_frames_take_linear_time(data):
+    """A frame made to be slow to read is read at once; with a reader of quadratic time this test does not end."""
+    try:
+        parse(data)
+    except ProtocolError:
+        pass
+
+
+def test_no_answer_longer_than_a_right_one_is_read():
+    """A frame over its case's length is a wrong answer from its header alone; other messages are small or a crash."""
+    for phase, messages in (("cases", [["ready"], ["loaded"]]), ("load", [["ready"]])):
+        exam = Exam(1, lambda index, value: pytest.fail("the answer was read"), longest=[20_000])
+        assert exam.feed(b"".join(frame(message) for message in messages)) is None and exam.phase == phase
+        verdict, detail = exam.feed(LENGTH.pack(20_001))
+        assert verdict == {"cases": "wrong_answer", "load": "crash"}[phase] and "20001 bytes" in detail
+
+
+def test_longest_leaves_room_for_every_right_answer():
+    """Floats for ints, tuples for lists and escapes are the longest forms of a right answer, and they are read."""
+    for expected, answer in [([1] * 5000, tuple([1.0] * 5000)), ("\x7f\u20ac" * 4000,) * 2, ({7: (0.1,)}, {7.0: [0.1]}),
+                             ([[]] * 3000, ((),) * 3000), ([True] * 4000, [1.0] * 4000), (2**53, float(2**53))]:
+        suite = Suite("f", ((1,),), (expected,))
+        size = len(frame(["value", 0, encode(answer)])) - LENGTH.size
+        assert matches(expected, parse(frame(["value", 0, encode(answer)])[LENGTH.size:])[2]) and size <= suite.longest[0]
