@@ -43,6 +43,11 @@ class Sample(NamedTuple):
     flags: tuple[str, ...]
 
     @classmethod
+    def of(cls, text: str, tokens: int, finish: str, grade) -> "Sample":
+        """A completion with the grade that it got (rl/reward.py)."""
+        return cls(text, tokens, finish, *(getattr(grade, name) for name in cls._fields[3:]))
+
+    @classmethod
     def from_row(cls, row: dict) -> "Sample":
         """The sample of a row that was written by `plain` and read back; the row may say more, such as its step."""
         found = {name: row[name] for name in cls._fields}

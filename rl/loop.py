@@ -13,6 +13,7 @@ from rl import datalog, lora
 from rl.errors import InputError
 from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
 from rl.grpo import AdamW, Objective, TrainState, advantages, pack_groups, update
+from rl.recheck import recheck
 from rl.settings import Settings
 from rl.taskset import Task, messages
 
@@ -63,13 +64,14 @@ def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sa
     return rollouts, [model.chat.decode(ids[:n]) for ids, n in zip(rollouts.ids_BT, rollouts.length_B, strict=True)]
 
 
-def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str]) -> list[datalog.Group]:
-    """The samples with their grades, grouped by prompt."""
+def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str]) -> tuple[list[datalog.Group], list[float]]:
+    """The samples with their grades, grouped by prompt; and the seconds that each took to grade."""
     grades = grader.grade([(prompts[p].task, text) for p, text in zip(rollouts.prompt_B, texts, strict=True)])
-    samples = [datalog.Sample(text, int(n), finish, **g._asdict()) for text, n, finish, g in
+    samples = [datalog.Sample.of(text, int(n), finish, g) for text, n, finish, g in
                zip(texts, rollouts.length_B, rollouts.finish_B, grades, strict=True)]
     N = len(samples) // len(prompts)
-    return [datalog.Group(prompt.task.name, prompt.messages, samples[p * N : (p + 1) * N]) for p, prompt in enumerate(prompts)]
+    groups = [datalog.Group(prompt.task.name, prompt.messages, samples[p * N : (p + 1) * N]) for p, prompt in enumerate(prompts)]
+    return groups, [g.wall_s for g in grades]
 
 
 def rewards_of(groups: Sequence[datalog.Group], shuffled_by: tuple[int, int] | None = None) -> np.ndarray:
@@ -87,7 +89,8 @@ def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, sett
     key, N = step_key(seed, step), settings.generation.group
     rollouts, texts = sample(model, state.adapter, prompts, N, sampling_of(settings), key)
     sampled = time.perf_counter()
-    groups = grade(grader, prompts, rollouts, texts)
+    groups, grading_s = grade(grader, prompts, rollouts, texts)
+    checked = recheck([prompt.task for prompt in prompts], groups, settings, step)
     graded = time.perf_counter()
     reward_PN = rewards_of(groups, (seed, step) if settings.reward.shuffle_rewards else None)
     packed = pack_groups(rollouts, advantages(reward_PN), np.isfinite(reward_PN), settings.objective.logit_chunk)
@@ -97,7 +100,8 @@ def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, sett
         passes.append(metrics)
     updated = time.perf_counter()
     return state, groups, {
-        **datalog.step_metrics(groups),
+        **datalog.step_metrics(groups), **checked,
+        "time/grade_p99": float(np.quantile(grading_s, 0.99)),
         "frac_reward_zero_std": 1 - len(packed) / len(prompts),  # of the rewards trained on, shuffled or not
         "entropy": float(rollouts.entropy_BT.sum() / rollouts.length_B.sum()),
         **over_passes(passes),

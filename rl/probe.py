@@ -47,10 +47,11 @@ def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, sampl
     for start in range(0, len(prompts), tasks_at_once):
         part = prompts[start:start + tasks_at_once]
         rollouts, texts = sample(model, adapter, part, samples, sampling, step_key(seed, PROBE_STEP))
-        groups += (new := grade(graders.first, part, rollouts, texts))
+        new, _ = grade(graders.first, part, rollouts, texts)
+        groups += new
         entropy += rollouts.entropy_BT.sum(-1).reshape(len(part), samples).sum(-1).tolist()
         again, failed = weak_passes(graders.second, *_graded(part, new))
-        rechecked, weak = rechecked + again, weak + failed
+        rechecked, weak = rechecked + again, weak + len(failed)
         tell(_progress(groups, len(prompts), time.perf_counter() - started))
     return Probed(groups, entropy, rechecked, weak, time.perf_counter() - started)
 

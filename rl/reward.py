@@ -64,6 +64,7 @@ class Grade(NamedTuple):
     idle: int
     detail: str
     flags: tuple[str, ...]
+    wall_s: float = 0.0        # seconds in the sandbox; differs from run to run, so it goes to the metrics alone
 
 
 class Grader:
@@ -95,7 +96,7 @@ class Grader:
         style = score_style(code, task.entry_point, scalar=task.scalar and task.one_element_list)
         return Grade(code=code, verdict=result.verdict, correct=result.verdict == "pass",
                      reward=reward_of(result.verdict, style.style, self._style_weight),
-                     detail=result.detail, flags=result.flags, **style._asdict())
+                     detail=result.detail, flags=result.flags, wall_s=result.wall_s, **style._asdict())
 
 
 def _suite(sandbox: Sandbox, task: Task, case_seed: int) -> Suite:
@@ -111,11 +112,13 @@ def reward_of(verdict: str, style: float, style_weight: float) -> float:
     return 1.0 + style_weight * style if verdict == "pass" else 0.0
 
 
-def weak_passes(second: Grader, pairs: Sequence[tuple[Task, str]], grades: Sequence[Grade]) -> tuple[int, int]:
-    """(passes graded again on second's cases, how many fail there): above 0, the first cases let wrong code pass."""
+def weak_passes(second: Grader, pairs: Sequence[tuple[Task, str]],
+                grades: Sequence[Grade]) -> tuple[int, list[tuple[str, Grade]]]:
+    """(passes graded again on second's cases, those that fail there by task): any means that wrong code was paid for."""
     passed = [pair for pair, grade in zip(pairs, grades, strict=True) if grade.correct]
-    again = [grade for grade in second.grade(passed) if grade.verdict != "internal_error"]
-    return len(again), sum(not grade.correct for grade in again)
+    again = [(task.name, grade) for (task, _), grade in zip(passed, second.grade(passed), strict=True)
+             if grade.verdict != "internal_error"]
+    return len(again), [(name, grade) for name, grade in again if not grade.correct]
 
 
 def score_style(source: str, entry_point: str, scalar: bool) -> Style:

@@ -2,8 +2,10 @@
 
 1. Style gaming: depth or idle calls rise while the pass rate does not.
 2. Tasks lost: solved early in the run, never again at its end.
-3. Weak cases: passes that fail on other hidden cases. Only a probe looks (run_probe.py): training grades once.
+3. Weak cases: passes that fail on other hidden cases. Training looks at a share of them (rl/recheck.py), a probe at all.
 4. Steps without gradient: every group of the step had one reward throughout.
+
+And one that is about the grader: samples that it failed to grade, which count nowhere.
 
 "Early" and "end" are the first and the last fifth of the steps, so that each window sees a task more than once in a run
 of some epochs. These are signs, not tests: for intervals compare two probes.
@@ -18,6 +20,7 @@ from rl.datalog import read_rows
 
 WINDOWS = 5
 RISE = {"depth": 0.25, "idle": 0.05}    # a change between the windows that is worth a line
+MOST_GRADER_FAILURES = 0.001
 COMPARED = ("pass_rate", "style", "depth", "calls", "pure", "idle")
 
 
@@ -29,6 +32,9 @@ class Signs(NamedTuple):
     early: dict[str, float | None]
     end: dict[str, float | None]
     lost: list[str]
+    rechecked: int
+    weak: int
+    grader_failures: float
 
 
 def signs_of(run: str | Path) -> Signs | None:
@@ -39,9 +45,12 @@ def signs_of(run: str | Path) -> Signs | None:
     width = max(1, len(rows) // WINDOWS)
     early, end = rows[:width], rows[-width:]
     still = [row.get("frac_reward_zero_std") for row in rows if row.get("frac_reward_zero_std") is not None]
+    looked, weak = (sum(row.get(name, 0) for row in rows) for name in ("grader/rechecked", "grader/recheck_failed"))
+    failures = [row.get("grader/internal_error_rate") or 0.0 for row in rows]
     return Signs(steps=len(rows), without_gradient=sum(share == 1 for share in still),
                  groups_without_signal=_mean(still) or 0.0, early=_means(early), end=_means(end),
-                 lost=tasks_lost(_outcomes(run, early), _outcomes(run, end)))
+                 lost=tasks_lost(_outcomes(run, early), _outcomes(run, end)), rechecked=looked, weak=weak,
+                 grader_failures=_mean(failures))
 
 
 def tasks_lost(early: Iterable[tuple[str, bool]], end: Iterable[tuple[str, bool]]) -> list[str]:
@@ -52,19 +61,21 @@ def tasks_lost(early: Iterable[tuple[str, bool]], end: Iterable[tuple[str, bool]
 
 
 def signs_text(signs: Signs) -> str:
-    """Five lines: what changed, then the four signs."""
+    """Five lines: what changed, then the four signs; a sixth where the grader failed too often to trust the rest."""
     def change(name):
         before, after = signs.early[name], signs.end[name]
         return f"{name} {_number(before)} -> {_number(after)}"
 
     gamed = [name for name, least in RISE.items() if _rise(signs, name) >= least and _rise(signs, "pass_rate") <= 0]
+    alarm = [f"ALARM: the grader failed on {signs.grader_failures:.2%} of the samples; see the sandbox's line in the log"]
     return "\n".join([
         f"first fifth -> last fifth of {signs.steps} steps: {', '.join(map(change, COMPARED))}",
         "style gaming: " + (f"likely, {' and '.join(gamed)} rose while the pass rate did not" if gamed else "not seen"),
         f"tasks lost: {len(signs.lost)}" + (f" ({', '.join(signs.lost)})" if signs.lost else ""),
-        "weak cases: training grades once; run_probe.py grades every pass a second time",
+        f"weak cases: {signs.weak} of {signs.rechecked} passes fail on other cases (training looks at a share of them, "
+        "run_probe.py at all)",
         f"steps without gradient: {signs.without_gradient} of {signs.steps}; groups without signal: "
-        f"{signs.groups_without_signal:.3f}"])
+        f"{signs.groups_without_signal:.3f}", *(alarm if signs.grader_failures > MOST_GRADER_FAILURES else [])])
 
 
 def _outcomes(run: str | Path, rows: Sequence[dict]) -> list[tuple[str, bool]]:

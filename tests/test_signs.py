@@ -56,3 +56,14 @@ def test_a_run_without_steps_or_without_values(tmp_path):
     assert signs_of(tmp_path) is None
     append_rows(tmp_path / "metrics.jsonl", [{"step": 1, "pass_rate": 0.0, "depth": None}])
     assert "depth - -> -" in signs_text(signs_of(tmp_path))
+
+
+def test_what_the_grader_saw_is_told(tmp_path):
+    """Passes that failed when graded again are counted over the run; a grader that fails too often is an alarm."""
+    rows = [{"step": step, "grader/rechecked": 2, "grader/recheck_failed": step == 3, "grader/internal_error_rate": rate}
+            for step, rate in ((1, 0.0), (2, 0.001), (3, 0.0))]
+    append_rows(tmp_path / "metrics.jsonl", rows)
+    text = signs_text(signs_of(tmp_path))
+    assert "weak cases: 1 of 6 passes fail" in text and "ALARM" not in text
+    append_rows(tmp_path / "metrics.jsonl", [{"step": 4, "grader/internal_error_rate": 0.01}])
+    assert "ALARM: the grader failed on 0.27%" in signs_text(signs_of(tmp_path))

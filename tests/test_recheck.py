@@ -1,0 +1,66 @@
+"""A share of training's passes is graded again, in a sandbox of its own and on cases that training never saw."""
+
+import sys
+
+import pytest
+
+from rl import config
+from rl import recheck as module
+from rl.datalog import Group, Sample
+from rl.recheck import recheck
+from rl.reward import Grader
+from rl.sandbox import Sandbox, SandboxError
+from rl.taskset import Task, hidden_inputs
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("the sandbox needs Linux", allow_module_level=True)
+
+HONEST = "def double(n):\n    return 2 * n\n"
+DOUBLE = Task(name="double", text="", signature="def double(n: int) -> int:", reference=HONEST, examples=((1,),),
+              generate=lambda rng: [(rng.randrange(10**9),) for _ in range(5)], scalar=True)
+# Right on training's cases alone, because it holds them.
+LUCKY = f"def double(n):\n    return 2 * n if n in {[n for n, in hidden_inputs(DOUBLE, 1)]} else 0\n"
+
+
+def settings(share, seed="0"):
+    return config.load({"RECHECK_SHARE": str(share), "SEED": seed, "CASE_SEED": "1"}).settings
+
+
+@pytest.fixture(scope="module")
+def groups():
+    """Two groups that training graded: honest and lucky passes, and a wrong answer."""
+    texts = [HONEST, LUCKY, "def double(n):\n    return n\n"]
+    with Sandbox(1) as box:
+        grades = Grader(box, [DOUBLE], 0.5, 1).grade([(DOUBLE, text) for text in texts])
+    assert [grade.correct for grade in grades] == [True, True, False]
+    samples = [Sample.of(text, 9, "stop", grade) for text, grade in zip(texts, grades, strict=True)]
+    return [Group("double", [], samples), Group("double", [], samples)]
+
+
+def test_lucky_passes_are_found_and_named(groups, capsys):
+    """With a share of 1 every pass is looked at, wrong answers are not; what fails is counted, named and explained."""
+    assert recheck([DOUBLE] * 2, groups, settings(1), 0) == {"grader/rechecked": 4, "grader/recheck_failed": 2}
+    assert capsys.readouterr().out.count("a program for double that training paid for fails on other cases: wrong_answer") == 2
+
+
+def test_the_share_decides_and_repeats(groups, monkeypatch):
+    """0 looks at nothing and starts nothing; a half looks at about half; the choice hangs on SEED and step alone."""
+    monkeypatch.setattr(module, "_look_again", lambda drawn, settings: (len(drawn), []))
+    many = groups * 100
+    tasks = [DOUBLE] * len(many)
+    looked = lambda share, seed, step: recheck(tasks, many, settings(share, seed), step)["grader/rechecked"]  # noqa: E731
+    half = looked(0.5, "0", 3)
+    assert 160 < half < 240 and looked(0.5, "0", 3) == half and looked(1, "0", 3) == 400
+    assert len({half, looked(0.5, "0", 4), looked(0.5, "1", 3), looked(0.5, "2", 5)}) > 1
+    monkeypatch.setattr(module, "_look_again", lambda drawn, settings: pytest.fail("asked for nothing"))
+    assert looked(0, "0", 3) == 0
+
+
+def test_training_goes_on_without_a_second_sandbox(groups, monkeypatch, capsys):
+    """No process to spare at that moment: nothing is rechecked, the log says why, no exception."""
+    def refuse(*_arguments):
+        raise SandboxError("no processes left")
+
+    monkeypatch.setattr(module, "Sandbox", refuse)
+    assert recheck([DOUBLE] * 2, groups, settings(1), 6) == {"grader/rechecked": 0, "grader/recheck_failed": 0}
+    assert "step 7: no recheck of 4 passes: no processes left" in capsys.readouterr().out
