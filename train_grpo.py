@@ -18,6 +18,7 @@ from rl import checkpoint, command, config, grpo, lora, pretrained
 from rl.datalog import RunLog
 from rl.device import explain_memory
 from rl.loop import prepare, train_step
+from rl.progress import Progress
 from rl.reward import Grader
 from rl.signals import Interrupted, Signals
 from rl.taskset import batch, load_tasks
@@ -38,7 +39,7 @@ def main() -> int:
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
-    with Signals() as signals, command.open_sandbox(settings) as sandbox:
+    with Signals() as signals, command.open_sandbox(settings) as sandbox, Progress(settings.trainer.steps) as progress:
         grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
         state, step = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
@@ -46,7 +47,8 @@ def main() -> int:
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
                                   "trained values": f"{lora.count(state.adapter):,}"})
         command.write_config(run, settings, sandbox.description)
-        started, first = time.monotonic(), step
+        started = time.monotonic()
+        progress.begin(step)
         saved = step if settings.run.resume else None
 
         def save():
@@ -64,7 +66,7 @@ def main() -> int:
                     log.completions(step, groups)
                     log.pools(step, groups)
                     log.step(step, metrics)
-                    command.report_step(step, settings.trainer.steps, metrics, started, first)
+                    progress.step(step, metrics, sum(len(group.samples) for group in groups))
                     if step % settings.run.save_every == 0:
                         save()
         except Interrupted as stop:

@@ -1,4 +1,4 @@
-"""What commands share around their work: exit codes, the run folder, what is said at the start, each step and the end."""
+"""What commands share around their work: exit codes, the run folder, what is said at the start and at the end."""
 
 import datetime
 import importlib.metadata
@@ -174,16 +174,6 @@ def given_values(loaded: config.Loaded) -> dict:
     return {name: (config.value_of(loaded.settings, name), origin) for name, origin in loaded.origins.items()}
 
 
-def report_step(step: int, steps: int, metrics: dict, started: float, first: int) -> None:
-    """One line a step, with the time still to go at the pace so far."""
-    left = (time.monotonic() - started) / (step - first) * (steps - step)
-    show = lambda name, form: "-" if metrics.get(name) is None else format(metrics[name], form)  # noqa: E731
-    print(f"step {step}/{steps}  reward {show('reward', '.3f')}  pass {show('pass_rate', '.3f')}  style {show('style', '.3f')}  "
-          f"depth {show('depth', '.2f')}  signal {1 - metrics['frac_reward_zero_std']:.2f}  entropy {show('entropy', '.3f')}  "
-          f"length {show('completions/mean_length', '.0f')}  grad {show('grad_norm', '.3g')}  "
-          f"dLoRA {show('lora_delta_norm', '.3g')}  {metrics['step_time']:.1f} s  eta {clock(left)}", flush=True)
-
-
 def report_end(run: Path, step: int, settings: Settings) -> None:
     """The last lines of a run: the signs that its mean reward can hide, and where it is."""
     if signs := signs_of(run):
@@ -196,11 +186,6 @@ def report_end(run: Path, step: int, settings: Settings) -> None:
 def out_of_time(started: float, max_hours: float) -> bool:
     """Whether MAX_HOURS (0: no limit) have passed since `started`."""
     return bool(max_hours) and time.monotonic() - started >= max_hours * 3600
-
-
-def clock(seconds: float) -> str:
-    """h:mm:ss."""
-    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def size(count: int) -> str:

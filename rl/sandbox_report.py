@@ -1,22 +1,40 @@
-"""`python -m rl.sandbox FILE.jsonl`: grade attempts whose right verdicts are known, and say where the sandbox differs.
+"""`python -m rl.sandbox`: grade programs whose right verdicts are known; say where the sandbox differs and what it leaves.
+
+    python -m rl.sandbox FILE.jsonl                      # the attempts of a file
+    python -m rl.sandbox --soak 10000 [FILE.jsonl]       # so many mixed candidates, a tenth of them from the file
+    python -m rl.sandbox --references [--repeats 5] [--humaneval HumanEval.jsonl.gz] [--mbpp sanitized-mbpp.json]
+    python -m rl.sandbox --bench [--rounds 5] [--candidates 1000]        # beside other executors, on equal work
+
+`--busy [N]` keeps N processes as busy as a trainer beside any of them. SANDBOX_WORKERS, CASE_SECONDS and
+ALLOW_WEAK_SANDBOX count as everywhere.
 
 The first line of FILE holds {"tasks": {name: {entry_point, reference, cases}}}, every other line one attempt {name, kind,
 task, entry_point, code, expected: [verdicts], check: [side effects]}. Attempts may be hostile: they run only inside the
-sandbox. Checks are no_leftover_process, grader_alive and no_file:PATH. Exit status: 0 all as expected, 1 not, 2 bad
-input.
+sandbox. Checks are no_leftover_process, grader_alive and no_file:PATH. Exit status: 0 all as expected and nothing left
+behind (rl/leftovers.py) and no fork server grown by more than GROWTH_KIB, 1 not, 2 bad input.
 """
 
+import argparse
 import json
 import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rl import config
+from rl.leftovers import adopting_strays, descendants, memory_kib, settled, snapshot
+from rl.neighbours import busy
 from rl.sandbox import VERDICTS, Result, Sandbox, Suite
+from rl.sandbox_bench import bench
+from rl.sandbox_mixture import Candidate
+from rl.sandbox_soak import references, soak
+from rl.settings import SandboxSettings
+from tasks import code_benchmarks, lc_easy_tasks
 
-USAGE = "usage: python -m rl.sandbox FILE.jsonl"
+GROWTH_KIB = 1024   # of a server's RSS: in 10,000 candidates a tenth of a KiB each would already be seen
 NEEDED = ("name", "kind", "task", "entry_point", "code", "expected")
 
 
@@ -42,20 +60,6 @@ def suites(box: Sandbox, tasks: dict) -> dict[str, Suite]:
         name: box.expect(task["reference"], task["entry_point"], [tuple(case) for case in task["cases"]])
         for name, task in tasks.items()
     }
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes, zombies too, that have `pid` among their ancestors."""
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError):
-            continue  # ended while we looked
-    found, frontier = [], {pid}
-    while frontier := {child for child, parent in parents.items() if parent in frontier}:
-        found += sorted(frontier)
-    return found
 
 
 def side_effects(box: Sandbox, row: dict, probe: tuple[str, Suite], servers: list[int]) -> list[str]:
@@ -101,25 +105,11 @@ def summary(attempts: list[dict], results: list[Result]) -> list[str]:
     return [*lines, f"{false_passes} false passes, {false_rejects} false rejects in {len(attempts)} attempts"]
 
 
-def main(arguments: list[str]) -> int:
-    """Grade the file that the command line names; returns the exit status."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(USAGE, file=sys.stderr)
-        return 2
-    try:
-        tasks, attempts = read(arguments[0])
-        sandbox = config.load(os.environ).settings.sandbox
-        with Sandbox(sandbox.sandbox_workers, sandbox.case_seconds, sandbox.allow_weak_sandbox) as box:
-            print(box.description)
-            begun = time.perf_counter()
-            results, problems = grade_file(box, tasks, attempts)
-            wall_s = time.perf_counter() - begun
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    unexpected = 0
+def grade_attempts(box: Sandbox, tasks: dict, attempts: list[dict]) -> int:
+    """Grades a file, prints the rows that differ and the counts; returns how many rows differ."""
+    begun = time.perf_counter()
+    results, problems = grade_file(box, tasks, attempts)
+    wall_s, unexpected = time.perf_counter() - begun, 0
     for row, result, failed in zip(attempts, results, problems, strict=True):
         if result.verdict not in row["expected"] or failed:
             unexpected += 1
@@ -127,7 +117,130 @@ def main(arguments: list[str]) -> int:
                   f"{', failed ' + ' '.join(failed) if failed else ''} ({result.detail})")
     print(*summary(attempts, results), sep="\n")
     print(f"{unexpected} unexpected; {len(attempts) / wall_s:.0f} candidates/s, {wall_s:.1f} s")
-    return 1 if unexpected else 0
+    return unexpected
+
+
+def candidates_of(box: Sandbox, tasks: dict, attempts: list[dict]) -> list[Candidate]:
+    """The attempts of a file in the form of the mixture's candidates."""
+    by_task = suites(box, tasks)
+    return [Candidate(row["name"], row["code"], by_task[row["task"]], tuple(row["expected"]), 0.0) for row in attempts]
+
+
+def who_leaves_it(tasks: dict, attempts: list[dict], box: Sandbox) -> list[str]:
+    """Names of the attempts that leave something when they run again, each by itself."""
+    names = []
+    for one in candidates_of(box, tasks, attempts):
+        before = snapshot(box.server_pids())
+        box.grade([(f"{one.source}\n# alone", one.suite)])
+        names += [one.name] if settled(before, box.server_pids()) else []
+    return names
+
+
+def watched(settings: SandboxSettings, work: Callable[[Sandbox], int], who: Callable[[Sandbox], list[str]]) -> int:
+    """Opens a sandbox for `work`, which returns its number of troubles; prints what is left behind; the exit status."""
+    with adopting_strays():
+        outside = snapshot()
+        with Sandbox(settings.sandbox_workers, settings.case_seconds, settings.allow_weak_sandbox) as box:
+            print(box.description, flush=True)
+            servers, inside = box.server_pids(), snapshot(box.server_pids())
+            first = {pid: memory_kib(pid) for pid in servers}
+            troubles = work(box)
+            left = settled(inside, box.server_pids())
+            names = who(box) if left else []
+            left += growth(first, box.server_pids())
+        left += [line for line in settled(outside) if line not in left]
+    if unseen := [str(pid) for pid in servers if pid not in inside.descriptors]:
+        print(f"this user may not see the descriptors of the fork servers {' '.join(unseen)}")
+    print(*(f"left behind: {line}" for line in left or ["nothing"]), sep="\n")
+    if left:
+        print(f"left again when run alone: {', '.join(names) or 'by none'}")
+    return 1 if troubles or left else 0
+
+
+def growth(first: dict[int, tuple[int, int]], servers: list[int]) -> list[str]:
+    """Prints (RSS, PSS) of the servers at first and now; a line for each that grew too much."""
+    lines = []
+    for pid in servers:
+        if pid not in first:
+            print(f"fork server {pid} replaced another one")
+            continue
+        now = memory_kib(pid)
+        more = now[0] - first[pid][0]
+        print(f"fork server {pid}: RSS {first[pid][0]} KiB at first, {now[0]} at last; PSS {first[pid][1]} and {now[1]}; "
+              f"it may grow by {GROWTH_KIB}")
+        lines += [f"fork server {pid} grew by {more} KiB, limit {GROWTH_KIB}"] if more > GROWTH_KIB else []
+    return lines
+
+
+def all_references(options) -> list:
+    """The tasks of lc_easy, and of the published files that the command line names."""
+    tasks = list(lc_easy_tasks.provide("")[0])
+    if options.humaneval:
+        tasks += code_benchmarks.provide_humaneval(options.humaneval)[0]
+    if options.mbpp:
+        tasks += code_benchmarks.provide_mbpp(options.mbpp)[0]
+    return tasks
+
+
+def run(options, settings: SandboxSettings) -> int:
+    """Does what the command line asks; the exit status."""
+    if options.bench:
+        return 1 if bench(settings.sandbox_workers, settings.case_seconds, settings.allow_weak_sandbox, options.candidates,
+                          options.rounds) else 0
+    if options.references:
+        return watched(settings, partial(references, tasks=all_references(options), repeats=options.repeats), lambda box: [])
+    tasks, attempts = read(options.file) if options.file else ({}, [])
+    who = partial(who_leaves_it, tasks, attempts)
+    if options.soak:
+        return watched(settings, lambda box: soak(box, options.soak, candidates_of(box, tasks, attempts)), who)
+    return watched(settings, partial(grade_attempts, tasks=tasks, attempts=attempts), who)
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """The command line; SystemExit with status 2 when it asks for nothing or for too much."""
+    def number(text):
+        if not text.isdecimal() or not int(text):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+        return int(text)
+
+    parser = argparse.ArgumentParser("python -m rl.sandbox", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="?", metavar="FILE.jsonl", help="attempts with known verdicts")
+    parser.add_argument("--soak", type=number, metavar="N", help="grade N mixed candidates")
+    parser.add_argument("--references", action="store_true", help="grade all reference solutions, again and again")
+    parser.add_argument("--repeats", type=number, default=5, metavar="N", help="how often (5)")
+    parser.add_argument("--humaneval", metavar="FILE", help="also HumanEval's solutions, from the published file")
+    parser.add_argument("--mbpp", metavar="FILE", help="also MBPP's")
+    parser.add_argument("--bench", action="store_true", help="speed beside other executors")
+    parser.add_argument("--rounds", type=number, default=5, metavar="N", help="shares into which the candidates are cut (5)")
+    parser.add_argument("--candidates", type=number, default=1000, metavar="N", help="of each kind (1000)")
+    parser.add_argument("--busy", type=number, nargs="?", const=1, default=0, metavar="N", help="busy processes beside it (1)")
+    options = parser.parse_args(arguments)
+    if (modes := bool(options.soak) + options.references + options.bench) > 1 or (modes == 0 and not options.file):
+        parser.error("give a FILE.jsonl, or one of --soak, --references and --bench")
+    if options.file and (options.references or options.bench):
+        parser.error("a FILE.jsonl goes with --soak or alone")
+    if options.candidates < options.rounds:
+        parser.error(f"--candidates {options.candidates} cannot be cut into --rounds {options.rounds}")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the command line asks; returns the exit status."""
+    try:
+        options = parsed(arguments)
+        settings = config.load(os.environ).settings.sandbox
+        with busy(options.busy) as neighbours:
+            if neighbours:
+                print(f"beside it: {neighbours}", flush=True)
+            return run(options, settings)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except SystemExit as stop:  # of the argument parser, which has said why
+        return stop.code
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":
