@@ -1,4 +1,5 @@
-"""Is a candidate's answer the expected one? Plain data only, walked along the expected value, so our data bound the cost.
+"""Is a candidate's answer the expected one? Plain data only, walked along the expected value, so our data bound the cost
+(n comparisons for n items; n * n only where sets or dict keys hold floats that are close without being equal).
 
 The answer is what rl/_sandbox_wire.py decoded: None, bool, int, float, str, list, tuple, and the records SetValue,
 DictValue and Unsupported below; no object of the candidate's own making ever arrives here. Policies, each on purpose:
@@ -100,11 +101,17 @@ def _same_sequence(expected, answer, rules):
     return True
 
 
+def _as_key(answer):
+    """The answer with tuples for lists, as the keys of our own tables have them."""
+    return tuple([_as_key(item) for item in answer]) if type(answer) in (tuple, list) else answer
+
+
 def _take(left, answer, rules):
     """Remove from `left`, the expected keys not yet matched, the one equal to the answer; None when there is none."""
-    # A lookup in our own table is safe whatever hash the answer has; only a table *of* answers could be made slow.
-    if not rules.strict_types and type(answer) in (bool, int, str, float) and answer in left:
-        return left.pop(answer)
+    # A lookup in our own table is safe whatever hash the answer has; only a table *of* answers could be made slow. What it
+    # does not find may still be equal: floats that are close, sets within tuples.
+    if not rules.strict_types and (key := _as_key(answer)) in left:
+        return left.pop(key)
     for key, held in left.items():
         if same(key, answer, rules):
             del left[key]
