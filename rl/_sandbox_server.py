@@ -36,7 +36,7 @@ class Fault(SandboxError):
 
 
 class Outcome(NamedTuple):
-    """How one candidate's run ended; times in seconds, slowest_s being the CPU time of the case that took most."""
+    """How one candidate's run ended; times in seconds."""
 
     verdict: str
     detail: str
@@ -45,7 +45,6 @@ class Outcome(NamedTuple):
     wall_s: float = 0.0
     printed: str = ""
     blocked: int = 0
-    slowest_s: float = 0.0
 
 
 class Meter:
@@ -53,14 +52,12 @@ class Meter:
 
     def __init__(self, pid):
         self.pid, self.clock = pid, (~pid << 3) | 2  # the kernel's name for the CPU clock of that process
-        self.cpu = self.cpu_start = self.slowest = 0.0
+        self.cpu = 0.0
         self.restart()
 
     def restart(self):
-        """Begin the next phase now; returns the CPU seconds of the last one."""
-        before, self.start = self.cpu_start, time.monotonic()
-        self.cpu_start = self.read()
-        return self.cpu_start - before
+        """Begin the next phase now."""
+        self.cpu_start, self.start = self.read(), time.monotonic()
 
     def read(self):
         """CPU seconds of the child since it was born; what was read last once it has ended."""
@@ -139,8 +136,7 @@ class Server:
             verdict, detail = _explain_end(exam, status, cpu_s, peak)
         if verdict == "fault":
             raise Fault(detail)
-        return Outcome(verdict, detail, exam.answered, cpu_s, time.monotonic() - begun, exam.printed, exam.blocked,
-                       meter.slowest)
+        return Outcome(verdict, detail, exam.answered, cpu_s, time.monotonic() - begun, exam.printed, exam.blocked)
 
     def _fork(self, stack, job, layers):
         job_fd = os.memfd_create("job")
@@ -183,12 +179,10 @@ class Server:
             data = os.read(results, 1 << 18)
             if not data:
                 return "eof", ""
-            phase, answered = exam.phase, exam.answered
+            before = exam.phase, exam.answered
             ended = exam.feed(data)
-            if (phase, answered) != (exam.phase, exam.answered):
-                spent = meter.restart()
-                # Of answers read at once, or together with the load, each may have taken all of it.
-                meter.slowest = max(meter.slowest, spent if answered < exam.answered else 0.0)
+            if before != (exam.phase, exam.answered):
+                meter.restart()
             if ended:
                 return ended
 

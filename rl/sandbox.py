@@ -39,7 +39,7 @@ VERDICTS = (
 )
 SOURCE_CAP = 64 << 10
 CACHE_SIZE = 4096
-# A case may take this many times what the reference took for its slowest one, at least so long, at most what was asked.
+# A case may take this many times what the reference took for all of them, at least so long, at most what was asked.
 TIMES_REFERENCE, LEAST_CASE_S = 20, 0.1
 # No right answer is longer: a number can be a float of 28 characters where one digit was expected, separators included.
 LONGER_THAN_EXPECTED = 16
@@ -154,8 +154,8 @@ class Sandbox:
         """Runs a trusted reference through the same channel to make the suite; ReferenceFails when it fails on any.
 
         policy: one_element_list, strict_types, relative (tolerance where a float is expected), and case_cpu_s, a fixed
-        limit. Without that, the limit of a case follows the reference: 20 times the CPU time of its slowest case, but at
-        least 0.1 s and at most the sandbox's own; endless loops, which rule the time that grading takes, end early."""
+        limit. Without that, the limit of a case follows the reference: 20 times its CPU time for all of them, but at least
+        0.1 s and at most the sandbox's own; endless loops, which rule the time that grading takes, end early."""
         inputs, expected = tuple(tuple(args) for args in inputs), {}
         if not inputs:
             raise SandboxError(f"{entry_point}: no inputs; a suite without cases would pass everything")
@@ -172,7 +172,7 @@ class Sandbox:
         if outcome.verdict != "pass":
             raise ReferenceFails(entry_point, outcome.verdict, outcome.detail)
         answers = tuple(expected[index] for index in range(len(inputs)))
-        limit = min(self.case_cpu_s, max(LEAST_CASE_S, TIMES_REFERENCE * outcome.slowest_s))
+        limit = min(self.case_cpu_s, max(LEAST_CASE_S, TIMES_REFERENCE * outcome.cpu_s))
         return Suite(entry_point, inputs, answers, **{"case_cpu_s": limit, **policy})
 
     def grade(self, jobs: Sequence[tuple[str, Suite]]) -> list[Result]:

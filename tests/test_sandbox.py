@@ -263,18 +263,25 @@ def inc(nums):
 
 # ------------------------------------------------------------------ limits
 
-@pytest.mark.parametrize("seconds, expected", [(0.3, "pass"), (0.7, "timeout")])
-def test_time_limit_is_cpu_time(box, suite, seconds, expected):
+@pytest.mark.parametrize("neighbours", [0, pytest.param(8, marks=pytest.mark.slow)])
+def test_time_limit_is_cpu_time(box, suite, neighbours):
     """A case of 0.3 s of CPU time passes and one of 0.7 s does not, however busy the machine is."""
-    source = f"import time\ndef inc(nums):\n    end = time.process_time() + {seconds} * (nums == [1])\n" \
+    source = "import time\ndef inc(nums):\n    end = time.process_time() + {} * (nums == [1])\n" \
              "    while time.process_time() < end: pass\n" + RIGHT
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(neighbours)]
+    try:
+        found = [result.verdict for result in box.grade([(source.format(seconds), suite) for seconds in (0.3, 0.7)])]
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
-    assert suite.case_cpu_s == 0.5 and verdict(box, suite, source) == expected
+    assert suite.case_cpu_s == 0.5 and found == ["pass", "timeout"]
 
 
-@pytest.mark.parametrize("busy_s, least, most", [(0.0, 0.1, 0.1), (0.012, 0.24, 0.5), (0.1, 0.5, 0.5)])
+@pytest.mark.parametrize("busy_s, least, most", [(0.0, 0.1, 0.2), (0.015, 0.3, 0.5), (0.1, 0.5, 0.5)])
 def test_time_limit_follows_the_reference(box, busy_s, least, most):
-    """A case may take 20 times what the reference's slowest took, between 0.1 s and the sandbox's own limit."""
+    """A case may take 20 times what the reference took for all, between 0.1 s and the sandbox's own limit."""
     source = f"import time\ndef f(n):\n    end = time.process_time() + {busy_s} * (n == 2)\n" \
              "    while time.process_time() < end: pass\n    return n\n"
     suite = box.expect(source, "f", [(n,) for n in range(4)])

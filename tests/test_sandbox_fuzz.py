@@ -22,8 +22,8 @@ SEED = os.environ.get("FUZZ_SEED", "0")
 STALL_S = 0.05    # CPU time, so that a busy machine is no failure
 EXPECTED = (["kestrel", [3.25, -7]], {"heron": (1, 2), "ibis": {4, 5}}, 10**40, [[1, 2, 3]] * 40, "wren\u20ac")
 SCRAPS = (b"[", b"]", b"{", b"}", b'"', b"\\", b",", b":", b"0", b"1", b"-", b"e9", b"null", b"true", b"NaN", b"1e999",
-          b"Infinity", b'{"i":"', b'{"f":"', b'{"s":[', b'{"d":[[', b'{"u":"', b'{"t":', b"\xff", b"\x00", b"\\ud800", b"9" * 5000,
-          b"[" * 700, b'{"t":[' * 300, b'"\\' * 2000, b'["value",', b'["end","",0]', b'["loaded"]', b'["fault","x"]')
+          b"Infinity", b'{"i":"', b'{"f":"', b'{"s":[', b'{"d":[[', b'{"u":"', b'{"t":', b"\xff", b"\x00", b"\\ud800",
+          b"9" * 5000, b"[" * 700, b'{"t":[' * 300, b'"\\' * 2000, b'["value",', b'["end","",0]', b'["loaded"]', b'["fault","x"]')
 
 
 def frames():
