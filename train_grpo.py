@@ -6,7 +6,7 @@
     python train_grpo.py --dry-run                # settings with their origin, predicted memory and disk; then stop
     python train_grpo.py --help                   # every setting
 
-Writes runs/<date>-<name>/: config.yaml, metrics.jsonl, completions/, sft_pool.jsonl, hard_pool.jsonl, checkpoints/.
+Writes runs/<date>-<name>/: config.yaml, metrics.jsonl, completions/, sft_pool.jsonl, hard_pool.jsonl, checkpoints/, report.html.
 Ctrl-C or SIGTERM saves a checkpoint and ends with 130 or 143; a second one ends at once.  Not covered: full-weight training,
 more than one device."""
 

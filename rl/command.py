@@ -15,6 +15,8 @@ from rl.datalog import LogError, write_aside
 from rl.device import pick_attention, pick_dtype, use_compilation_cache
 from rl.errors import InputError
 from rl.pretrained import HUB_IDS, SHAPES, Source, resolve
+from rl.report import gather
+from rl.report_page import write
 from rl.sandbox import Sandbox
 from rl.settings import Settings, help_text
 from rl.signals import Interrupted
@@ -175,12 +177,17 @@ def given_values(loaded: config.Loaded) -> dict:
 
 
 def report_end(run: Path, step: int, settings: Settings) -> None:
-    """The last lines of a run: the signs that its mean reward can hide, and where it is."""
+    """report.html, and the last lines of a run: the signs that its mean reward can hide, and where it is."""
+    try:
+        write(gather(run, []), run / "report.html", run / "curves")
+    except InputError as error:  # the run itself is done and saved
+        print(f"warning: {error}")
     if signs := signs_of(run):
         print(signs_text(signs))
     if step < settings.trainer.steps:
         print(f"MAX_HOURS={settings.trainer.max_hours:g} reached at step {step}; go on with RESUME={run} python train_grpo.py")
-    print(f"done: {step} steps in {run}; score it with LORA={run}/checkpoints/step_{step:05d} python run_probe.py", flush=True)
+    print(f"done: {step} steps in {run}, see report.html there; score it with LORA={run}/checkpoints/step_{step:05d} "
+          "python run_probe.py", flush=True)
 
 
 def out_of_time(started: float, max_hours: float) -> bool:

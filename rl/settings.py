@@ -78,7 +78,7 @@ class RewardSettings:
 class SandboxSettings:
     """Where candidates run."""
     sandbox_workers: int = setting(2, "candidates graded side by side", 1, 256)
-    case_seconds: float = setting(0.5, "CPU seconds one test case may use at most; less where the reference is quick", 0.01, 600.0)
+    case_seconds: float = setting(0.5, "most CPU seconds a test case may use; less where the reference is quick", 0.01, 600.0)
     recheck_share: float = setting(0.01, "share of the passes graded again, on other cases in a fresh interpreter", 0.0, 1.0)
     allow_weak_sandbox: bool = setting(False, "go on where this machine lacks a layer of the sandbox")
 

@@ -13,6 +13,7 @@
 #   train/                                       the training run
 #   final-train.json final-heldout.json          the same probes with the adapter
 #   comparison-train.txt comparison-heldout.txt  gains with intervals, tasks gained and lost
+#   report.html curves/                          all of it on one page
 #   SAMPLES.md                                   programs side by side, and what a rising mean can hide
 #
 # A stage whose file is there is not run again; training goes on from its last checkpoint. When a stage fails, the last line
@@ -91,5 +92,6 @@ for split in train heldout; do
     run_stage "comparison, $split" into "$out/comparison-$split.txt" \
         "$python" "$root/run_probe.py" --compare "$out/baseline-$split.json" "$out/final-$split.json"
 done
+run_stage report "$python" "$root/scripts/report.py" "$out"
 run_stage samples "$python" "$root/scripts/report_samples.py" "$out" --out "$out/SAMPLES.md"
-say "done, $(date '+%F %T'): $out/SAMPLES.md and $out/comparison-*.txt"
+say "done, $(date '+%F %T'): $out/report.html, $out/SAMPLES.md and $out/comparison-*.txt"

@@ -1,0 +1,46 @@
+"""Write report.html: what a run did, in figures, curves, tasks and programs, as one page that needs nothing else.
+
+    python scripts/report.py runs/<run>                                            # a run, finished or still going
+    python scripts/report.py runs/<chain>                                          # of scripts/run_experiment.sh, with its probes
+    python scripts/report.py runs/<run> --before base.json --after adapter.json    # probes of that run
+    python scripts/report.py runs/<run> --out elsewhere/page.html                  # curves go to elsewhere/page-curves/
+
+Writes RUN/report.html, and each curve as RUN/curves/<name>.svg. --before and --after may be given several times, in pairs.
+Needs neither a model nor a GPU. What a run lacks, or what is damaged, the page says. Exit code 2: what is named is no run,
+no probe, or the page cannot be written.
+"""
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from rl.errors import InputError
+from rl.report import gather
+from rl.report_page import write
+
+
+def main(arguments) -> int:
+    """Write the page and the curves; returns the exit code."""
+    parser = argparse.ArgumentParser(usage=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--before", type=Path, action="append", default=[])
+    parser.add_argument("--after", type=Path, action="append", default=[])
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args(arguments)
+    if len(given.before) != len(given.after):
+        parser.error("give --before and --after in pairs")
+    out = given.out or given.run / "report.html"
+    try:
+        report = gather(given.run, [*zip(given.before, given.after, strict=True)])
+        write(report, out, given.run / "curves" if given.out is None else out.with_name(f"{out.stem}-curves"))
+    except InputError as error:
+        print(f"report.py: {error}", file=sys.stderr)
+        return 2
+    print(f"written: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
