@@ -93,6 +93,11 @@ class Suite:
         return f"{_short(answer)} instead of {_short(self.expected[index])}"
 
 
+def case_limit(reference_cpu_s: float, most: float) -> float:
+    """CPU seconds a case may take, given what the reference took for all of them and the most that was asked for."""
+    return min(most, max(LEAST_CASE_S, TIMES_REFERENCE * reference_cpu_s))
+
+
 class ReferenceFails(SandboxError):
     """A trusted program did not answer all its inputs; `verdict`, one of VERDICTS, says how it ended."""
 
@@ -172,8 +177,7 @@ class Sandbox:
         if outcome.verdict != "pass":
             raise ReferenceFails(entry_point, outcome.verdict, outcome.detail)
         answers = tuple(expected[index] for index in range(len(inputs)))
-        limit = min(self.case_cpu_s, max(LEAST_CASE_S, TIMES_REFERENCE * outcome.cpu_s))
-        return Suite(entry_point, inputs, answers, **{"case_cpu_s": limit, **policy})
+        return Suite(entry_point, inputs, answers, **{"case_cpu_s": case_limit(outcome.cpu_s, self.case_cpu_s), **policy})
 
     def grade(self, jobs: Sequence[tuple[str, Suite]]) -> list[Result]:
         """One Result per (source, suite), in order; equal jobs are run once and remembered."""

@@ -1,22 +1,49 @@
 #!/usr/bin/env bash
-# Make the repo's .venv with everything that development needs, or bring it up to date; does nothing when it already is.
-#   scripts/make_venv.sh            PYTHON=python3.12 scripts/make_venv.sh
+# Make the repo's .venv or bring it up to date; does nothing when it already is. Uses uv where it is installed.
+#   scripts/make_venv.sh            everything that development and the tests need (requirements-dev.txt)
+#   scripts/make_venv.sh runtime    what the commands need (requirements.txt)
+# PYTHON=python3.12 chooses the interpreter of a new .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-python=${PYTHON:-python3}
-stamp=.venv/installed.sha256
 
 missing() { echo "$1" >&2; exit 2; }
 
+case ${1:-dev} in
+    dev) wanted=requirements-dev.txt ;;
+    runtime) wanted=requirements.txt ;;
+    *) missing "unknown argument $1; it takes runtime, or nothing" ;;
+esac
+stamp=.venv/${wanted%.txt}.sha256
+uv=$(command -v uv || true)
+
 if [ ! -x .venv/bin/python ]; then
-    command -v "$python" >/dev/null || missing "missing: $python; install Python 3.11 or newer, or set PYTHON to one"
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-        || missing "missing: Python 3.11 or newer; $python is $("$python" -V 2>&1); set PYTHON to a newer one"
-    "$python" -c 'import venv, ensurepip' 2>/dev/null \
-        || missing "missing: the venv module of $python; on Debian and Ubuntu: apt install python3-venv"
-    "$python" -m venv .venv
+    names=(python3 python3.14 python3.13 python3.12 python3.11) python=
+    [ -z "${PYTHON:-}" ] || names=("$PYTHON")
+    for name in "${names[@]}"; do    # the first that is new enough
+        if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            python=$(command -v "$name")
+            break
+        fi
+    done
+    if [ -z "$python" ]; then
+        command -v "${names[0]}" >/dev/null || missing "missing: ${names[0]}; install Python 3.11 or newer, or set PYTHON to one"
+        missing "missing: Python 3.11 or newer; ${names[0]} is $("${names[0]}" -V 2>&1); install one, or set PYTHON to it"
+    fi
+    if [ -n "$uv" ]; then
+        "$uv" venv --quiet --python "$python" .venv || missing "missing: a usable Python for uv; it said why above"
+    else
+        "$python" -c 'import venv, ensurepip' 2>/dev/null \
+            || missing "missing: the venv module of $python; on Debian and Ubuntu: apt install python3-venv"
+        "$python" -m venv .venv
+    fi
 fi
+# requirements-dev.txt includes the others, so all of them count.
 if ! sha256sum --check --status "$stamp" 2>/dev/null; then
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+    echo "installing $wanted into .venv"
+    if [ -n "$uv" ]; then
+        "$uv" pip install --quiet --python .venv/bin/python -r "$wanted"
+    else
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$wanted"
+    fi
     sha256sum requirements*.txt >"$stamp"
 fi

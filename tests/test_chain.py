@@ -24,13 +24,16 @@ name, arguments, env = Path(sys.argv[1]).stem, sys.argv[2:], os.environ
 kept = ("SPLIT", "N_TASKS", "TASK_NAMES", "LORA", "OUT", "RESUME", "CONFIG", "STEPS")
 with open(env["CALLS"], "a") as calls:
     calls.write(json.dumps([name, arguments, {key: env[key] for key in kept if key in env}]) + "\\n")
-stage = ("check" if "--dry-run" in arguments else "compare" if "--compare" in arguments else "samples" if name == "report_samples"
-         else "training" if name == "train_grpo" else Path(env["OUT"]).stem)
+named = {"report_samples": "samples", "report": "report", "train_grpo": "training"}
+stage = ("check" if "--dry-run" in arguments else "compare" if "--compare" in arguments
+         else named.get(name) or Path(env["OUT"]).stem)
 if stage == env.get("FAIL"):
     print("no luck", file=sys.stderr)
     sys.exit(7)
 if stage == "compare":
     print("compared", *arguments)
+elif stage == "report":
+    (Path(arguments[0]) / "report.html").write_text("report")
 elif stage == "samples":
     Path(arguments[arguments.index("--out") + 1]).write_text("samples")
 elif stage == "training":
@@ -60,7 +63,8 @@ elif stage != "check":
     Path(env["OUT"]).write_text("{}")
 '''
 STAGES = ["check", "baseline-train", "baseline-heldout", "training", "final-train", "final-heldout", "compare", "compare",
-          "samples"]
+          "report", "samples"]
+NAMED = {"report_samples": "samples", "report": "report", "train_grpo": "training"}
 PROBES = {f"{when}-{split}.json" for when in ("baseline", "final") for split in ("train", "heldout")}
 
 
@@ -100,8 +104,8 @@ def calls(repo):
     found = []
     for line in (repo / "calls").read_text().splitlines():
         name, arguments, env = json.loads(line)
-        stage = ("check" if "--dry-run" in arguments else "compare" if "--compare" in arguments else "samples"
-                 if name == "report_samples" else "training" if name == "train_grpo" else os.path.basename(env["OUT"])[:-5])
+        stage = ("check" if "--dry-run" in arguments else "compare" if "--compare" in arguments
+                 else NAMED.get(name) or os.path.basename(env["OUT"])[:-5])
         found.append((stage, env))
     return found
 
@@ -129,7 +133,7 @@ def test_stages_run_in_order_with_their_settings(repo, out):
     assert "LORA" not in settings["baseline-train"] and "N_TASKS" not in settings["training"]
     assert settings["training"]["OUT"] == str(out / "train") and settings["final-heldout"]["N_TASKS"] == "0"
     assert {path.name for path in out.iterdir()} == PROBES | {
-        "lock", "adapter", "train", "SAMPLES.md", "comparison-train.txt", "comparison-heldout.txt"}
+        "lock", "adapter", "train", "SAMPLES.md", "report.html", "comparison-train.txt", "comparison-heldout.txt"}
     assert {path.name for path in repo.parent.iterdir()} == {repo.name}
 
 
@@ -151,13 +155,14 @@ def test_started_again_it_does_only_what_is_missing(repo, out):
     (repo / "calls").unlink()
     done = experiment(repo, out)
 
-    assert done.returncode == 0 and [stage for stage, _ in calls(repo)] == ["final-heldout", "compare", "compare", "samples"]
+    assert done.returncode == 0
+    assert [stage for stage, _ in calls(repo)] == ["final-heldout", "compare", "compare", "report", "samples"]
     assert "training: " in done.stdout and "step_00003" in done.stdout
 
 
 @pytest.mark.parametrize("stage, name", [("check", "check of the settings"), ("baseline-heldout", "baseline probe, heldout"),
                                          ("training", "training"), ("final-train", "final probe, train"),
-                                         ("compare", "comparison, train"), ("samples", "samples")])
+                                         ("compare", "comparison, train"), ("report", "report"), ("samples", "samples")])
 def test_a_failing_stage_is_named_and_gone_on_from(repo, out, stage, name):
     """The last line names the stage, the exit code is the stage's, later stages do not run; started again it ends well."""
     failed = experiment(repo, out, FAIL=stage)

@@ -70,7 +70,12 @@ def copy_of_scripts(root, tmp_path):
 
 
 def run_script(folder, tmp_path, **variables):
-    return subprocess.run([folder / "scripts" / "test.sh"], cwd=tmp_path, env=os.environ | variables,
+    bare = tmp_path / "no uv"    # a PATH on which there is none, whatever this machine has
+    bare.mkdir(exist_ok=True)
+    for name in "bash dirname sha256sum env".split():
+        if not (bare / name).exists():
+            (bare / name).symlink_to(shutil.which(name))
+    return subprocess.run([folder / "scripts" / "test.sh"], cwd=tmp_path, env=os.environ | {"PATH": str(bare)} | variables,
                           capture_output=True, text=True, timeout=60)
 
 
@@ -106,5 +111,5 @@ def test_test_script_runs_pytest_in_its_own_repo(root, tmp_path):
     (folder / "requirements.txt").write_text("")
     first, second = run_script(folder, tmp_path), run_script(folder, tmp_path)
 
-    assert "|-m|pip|install|" in first.stdout.splitlines()[0]
+    assert "|-m|pip|install|" in first.stdout and first.stdout.startswith("installing requirements-dev.txt into .venv\n")
     assert second.stdout.splitlines() == [f"{folder}|-m|pytest|-m|not real and not slow|"]

@@ -107,23 +107,42 @@ def test_three_and_three_steps_are_six(whole, taught_model, tmp_path):
     assert [record["git"] for record in config["about"]["resumed"]] == [config["about"]["git"]]
 
 
+def stopped_and_resumed(env, line, signum, code):
+    """The command, sent a signal a moment after that line, then resumed to its end."""
+    process = start(env)
+    for said in process.stdout:
+        if said.startswith(line):
+            break
+    time.sleep(0.3)
+    process.send_signal(signum)
+    out = process.communicate(timeout=300)[0]
+    assert process.returncode == code, out
+    resumed = start({"RESUME": env["OUT"], "SAVE_EVERY": "1"})
+    out = resumed.communicate(timeout=600)[0]
+    assert resumed.returncode == 0, out
+
+
 @pytest.mark.parametrize("signum, code", [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
 def test_a_signal_saves_and_the_resumed_run_is_the_same(whole, taught_model, tmp_path, signum, code):
     """A signal in the middle saves the last whole step and ends with 143 or 130; resumed, the run equals the unbroken one."""
     run = tmp_path / "run"
-    process = start(environ(taught_model, run, STEPS="6", SAVE_EVERY="100"))
-    for line in process.stdout:
-        if line.startswith("step 2/"):
-            break
-    time.sleep(0.3)
-    process.send_signal(signum)
-    out = process.communicate(timeout=120)[0]
-    assert process.returncode == code, out
-    resumed = start({"RESUME": str(run), "SAVE_EVERY": "1"})
-    out = resumed.communicate(timeout=240)[0]
-    assert resumed.returncode == 0, out
+    stopped_and_resumed(environ(taught_model, run, STEPS="6", SAVE_EVERY="100"), "step 2/", signum, code)
 
     assert_same_run(whole[0], run, 6)
+
+
+@pytest.mark.real
+def test_a_signal_changes_nothing_on_real_weights(real_model, tmp_path):
+    """The real checkpoint, stopped by SIGTERM after its first step and resumed: the adapter of a run never stopped."""
+    small = {"STEPS": "3", "TASKS_PER_STEP": "1", "GROUP": "8", "MAX_NEW_TOKENS": "48", "TASK_NAMES": "is_sorted,lcm",
+             "SPLIT": "all", "LORA_RANK": "16", "LEARNING_RATE": "1e-4", "SAVE_EVERY": "3"}
+    process = start(environ(real_model, tmp_path / "whole", **small))
+    out = process.communicate(timeout=900)[0]
+    assert process.returncode == 0, out
+    stopped_and_resumed(environ(real_model, tmp_path / "run", **small), "step 1/", signal.SIGTERM, 143)
+
+    assert_same_run(tmp_path / "whole", tmp_path / "run", 3)
+    assert read_rows(tmp_path / "run" / "metrics.jsonl")[-1]["lora_delta_norm"] > 0
 
 
 @pytest.mark.slow
