@@ -11,6 +11,7 @@ from rl.leftovers import memory_kib
 from rl.sandbox import Sandbox, SandboxError
 from rl.sandbox_mixture import Candidate, mixture
 from rl.taskset import Task, make_suite
+from tasks.mutants import make_mutants
 
 SEED, CASE_SEED = 1, 0
 CHUNK = 1000            # candidates between two readings
@@ -69,3 +70,17 @@ def references(box: Sandbox, tasks: Sequence[Task], repeats: int) -> int:
     for task, said in failing.items():
         print(f"{task.name}: {'; '.join(said)}")
     return len(failing)
+
+
+def mutants(box: Sandbox, tasks: Sequence[Task]) -> int:
+    """Grades every wrong program that can be made of the tasks (tasks/mutants.py); returns how many were not caught."""
+    made = {task: [mutant for mutant in make_mutants(task) if not mutant.excuse] for task in tasks}
+    suites = {task: make_suite(box, task, CASE_SEED) for task in tasks}
+    rows = [(task, mutant) for task in tasks for mutant in made[task]]
+    results = box.grade([(mutant.source, suites[task]) for task, mutant in rows])
+    missed = [f"{task.name}: {mutant.label}: {result.verdict}" for (task, mutant), result in zip(rows, results, strict=True)
+              if result.verdict in ("pass", "internal_error")]
+    print(*missed, *(f"{count:6d}  {verdict}" for verdict, count in Counter(r.verdict for r in results).most_common()), sep="\n")
+    print(f"{len(rows) - len(missed)} of {len(rows)} mutants fail, {(len(rows) - len(missed)) / len(rows):.2%}; "
+          f"at least {min(map(len, made.values()))} of each of {len(tasks)} tasks")
+    return len(missed)

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl import leftovers, neighbours, sandbox_report
+from rl import leftovers, neighbours, sandbox_report, sandbox_soak
 from rl.leftovers import descendants, process_table, settled, snapshot
 from rl.neighbours import busy
 from rl.sandbox import Result, Suite
@@ -26,6 +26,7 @@ from rl.sandbox_peers import PEERS, checks, passes_evalplus, passes_fresh, passe
 from rl.sandbox_soak import references, soak
 from rl.settings import SandboxSettings
 from tasks.lc_easy_tasks import TASKS
+from tasks.mutants import Mutant, make_mutants
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the sandbox needs Linux", allow_module_level=True)
@@ -427,6 +428,19 @@ def test_references_command_reads_published_files(tmp_path):
     status, out = command("--references", "--repeats", 1, "--mbpp", tmp_path / "rows.json")
 
     assert status == 1 and "MBPP/7: " in out and "ZeroDivisionError" in out and "104 of 105" in out
+
+
+def test_mutants_command(monkeypatch, capsys):
+    """Every mutant fails in the sandbox; one that passes is named, and the status is 1."""
+    few = TASKS[:2]
+    monkeypatch.setattr(sandbox_report.lc_easy_tasks, "TASKS", few)
+    assert sandbox_report.main(["--mutants"]) == 0
+    assert re.search(r"(\d+) of \1 mutants fail, 100.00%; at least \d+ of each of 2 tasks", capsys.readouterr().out)
+
+    monkeypatch.setattr(sandbox_soak, "make_mutants", lambda task: [
+        *make_mutants(task), Mutant("constant", "the reference itself", task.reference, "")])
+    assert sandbox_report.main(["--mutants"]) == 1
+    assert f"{few[0].name}: the reference itself: pass" in capsys.readouterr().out
 
 
 def test_bench_command():
