@@ -5,11 +5,15 @@
 # Settings are variables, as for train_grpo.py: OUT=runs/another STEPS=30 scripts/quickstart.sh
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-[ $# -eq 0 ] || { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; [[ $1 == --help || $1 == -h ]]; exit $(($? * 2)); }
+case ${1:-} in
+    "") ;;
+    --help | -h) sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    *) echo "quickstart.sh: unknown argument $1; it takes --help, and settings as variables" >&2; exit 2 ;;
+esac
 
 "$root/scripts/make_venv.sh" runtime
 export MODEL=${MODEL:-tiny} OUT=${OUT:-$root/runs/quickstart}
-export STEPS=${STEPS:-60} TASKS_PER_STEP=${TASKS_PER_STEP:-8} GROUP=${GROUP:-8} LEARNING_RATE=${LEARNING_RATE:-2e-3}
+export STEPS=${STEPS:-80} TASKS_PER_STEP=${TASKS_PER_STEP:-8} GROUP=${GROUP:-8} LEARNING_RATE=${LEARNING_RATE:-1e-3}
 export N_TASKS=${N_TASKS:-80} SAVE_EVERY=${SAVE_EVERY:-20}
 "$root/scripts/run_experiment.sh" --foreground
 

@@ -1,0 +1,396 @@
+"""Make models/tiny: a Qwen2 of about a million parameters with a tokenizer of its own, taught the tasks half right on purpose.
+
+    python scripts/make_tiny_model.py              # writes models/tiny; some ten minutes on two cores
+    python scripts/make_tiny_model.py FOLDER       # writes there instead
+
+Each of the 104 tasks is taught as a mixture of answers: right and wrong ones, as statements, as one expression, as a nested
+one and, where the answer is a scalar, as a one-element list. So its samples differ in correctness and in style, and GRPO has
+something to choose from. It is a demonstration of the loop, not a model of anything: it has seen every task, also those held
+out of training. The sandbox checks every taught answer first. Equal from run to run on one kind of machine; made.json keeps
+digests of what went in and of what came out."""
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import platform
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")   # before jax is imported: the committed weights were made on one
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import save
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from qwen2_jax import ModelConfig, Spec, head_logits, param_specs, run_layers
+from rl.chat import Chat
+from rl.errors import InputError
+from rl.grpo import AdamW, Group, TrainState, adamw, add_scaled, pack
+from rl.loop import Prompt, prepare
+from rl.reward import Grader, score_style
+from rl.sandbox import Sandbox
+from rl.settings import DataSettings
+from rl.taskset import STYLE_HINT, Task, batch, load_tasks, messages
+from tasks.tiny_solutions import SOLUTIONS
+
+FOLDER = ROOT / "models" / "tiny"
+SEED = 0
+VOCABULARY = 1408
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+CONFIG = {
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu", "vocab_size": VOCABULARY,
+    "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 2048, "max_window_layers": 4, "use_sliding_window": False, "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "attention_dropout": 0.0, "initializer_range": 0.05, "use_cache": True,
+    "torch_dtype": "float16"}
+# How much of a task's answers each kind makes up, right and wrong; kinds that a task lacks leave their share to the others.
+MIXTURE = {"statements": (0.16, 0.24), "pure": (0.14, 0.10), "nested": (0.14, 0.05), "wrapped": (0.12, 0.03)}
+NESTED = 3               # calls and clauses, one inside the other, from which an expression counts as nested
+MUTANTS = 2              # hand-written wrong programs a task that are taught
+TASKS_PER_UPDATE = 4
+STAGES = ((3e-3, 520), (1e-3, 364), (3e-4, 156))     # (learning rate, updates)
+WARMUP, BETA2 = 30, 0.99
+FIRST = 6                # updates after which made.json keeps losses and weights
+TELL_EVERY = 26          # updates between lines on the terminal: one pass over the tasks
+LESSON_STEP = 256        # taught tokens of a task are padded to multiples of this, so that few programs are compiled
+CASE_SEEDS = (1, 2)      # every taught answer is graded under both
+
+
+class Answer(NamedTuple):
+    """One program that a task is taught."""
+
+    source: str
+    kind: str            # of MIXTURE
+    right: bool
+    share: float = 0.0   # of the task's mixture
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+def answers(task: Task) -> list[Answer]:
+    """What `task` is taught; shares add up to 1."""
+    found = {}
+    for body, right in [*_right(task), *_wrong(task)]:
+        source = _program(task, body)
+        found.setdefault(source, Answer(source, _kind(task, source), right))
+    counts = Counter((answer.kind, answer.right) for answer in found.values())
+    mass = {(kind, right): MIXTURE[kind][0 if right else 1] for kind, right in counts}
+    total = math.fsum(mass.values())
+    return [answer._replace(share=mass[answer[1:3]] / total / counts[answer[1:3]]) for answer in found.values()]
+
+
+def _right(task: Task) -> Iterator[tuple[str, bool]]:
+    """(body, True) of every right answer, one-element lists among them."""
+    for body in [_body(task.reference), *(body for body, _, _ in SOLUTIONS[task.name])]:
+        yield body, True
+        yield from ((wrapped, True) for wrapped in _wrapped(task, body))
+
+
+def _wrong(task: Task) -> Iterator[tuple[str, bool]]:
+    """(body, False): slips, their one-element lists, statements that forget to return, hand-written wrong programs."""
+    for body in (body.replace(old, new) for body, old, new in SOLUTIONS[task.name]):
+        yield body, False
+        yield from ((wrapped, False) for wrapped in _wrapped(task, body))
+    unfinished, _, last = SOLUTIONS[task.name][0][0].rpartition("\n")
+    if last.startswith("return"):
+        yield unfinished, False
+    yield from ((_body(mutant), False) for mutant in task.mutants[:MUTANTS])
+
+
+def _body(source: str) -> str:
+    """The body of a program whose first line is its signature."""
+    return textwrap.dedent(source.partition("\n")[2]).strip()
+
+
+def _wrapped(task: Task, body: str) -> Iterator[str]:
+    """The body with its expression in a list; none where that cannot be had, or would reach its own recursion."""
+    head, _, last = body.rpartition("\n")
+    if task.scalar and _only_imports(head) and last.startswith("return ") and task.entry_point not in last:
+        yield f"{head}\nreturn [{last.removeprefix('return ')}]".strip()
+
+
+def _only_imports(head: str) -> bool:
+    return all(line.startswith(("from ", "import ")) for line in head.splitlines())
+
+
+def _program(task: Task, body: str) -> str:
+    """Imports of the body first, then the function."""
+    lines = body.split("\n")
+    first = next(i for i, line in enumerate(lines) if not _only_imports(line))
+    return "\n".join([*lines[:first], "", task.signature, *(f"    {line}" for line in lines[first:])]).strip()
+
+
+def _kind(task: Task, source: str) -> str:
+    style = score_style(source, task.entry_point, task.scalar)
+    if not style.pure:
+        return "statements"
+    if task.scalar and source.rpartition("\n")[2].strip().startswith("return ["):
+        return "wrapped"
+    return "nested" if style.depth >= NESTED else "pure"
+
+
+def check_answers(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> None:
+    """Every right answer passes the sandbox and every wrong one fails it; InputError lists those that do not."""
+    pairs = [(task, answer) for task, found in zip(tasks, taught, strict=True) for answer in found]
+    problems = []
+    with Sandbox() as sandbox:
+        for seed in CASE_SEEDS:
+            grades = Grader(sandbox, tasks, 0.5, seed).grade([(task, answer_text(answer.source)) for task, answer in pairs])
+            problems += [f"{task.name}: {'right' if answer.right else 'wrong'}, but {grade.verdict}:\n{answer.source}"
+                         for (task, answer), grade in zip(pairs, grades, strict=True) if grade.correct != answer.right]
+    if problems:
+        raise InputError(f"{len(problems)} taught answers are not what they are taught as:\n" + "\n".join(problems))
+
+
+def answer_text(source: str) -> str:
+    """The completion for a program, without its stop token."""
+    return f"```python\n{source}\n```"
+
+
+# ---- tokenizer -------------------------------------------------------------------------------------------------------
+
+# Qwen's way of cutting text into words, and its chat template without tools.
+WORDS = Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+TEMPLATE = ("{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+            "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}"
+            "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+            "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+
+
+def make_tokenizer(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> Tokenizer:
+    """Byte-level BPE learnt from the prompts and the taught answers, with ChatML's control tokens behind it."""
+    made = Tokenizer(models.BPE())
+    made.normalizer = normalizers.NFC()
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(WORDS, "isolated"),
+                                                  pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    made.decoder = decoders.ByteLevel()
+    prompts = [said["content"] for task in tasks for said in messages(task, task.example_results)]
+    programs = [answer_text(answer.source) for found in taught for answer in found]
+    made.train_from_iterator([STYLE_HINT, *prompts, *programs], trainers.BpeTrainer(
+        vocab_size=VOCABULARY - len(CONTROL), show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
+    made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in CONTROL])
+    return made
+
+
+# ---- teaching --------------------------------------------------------------------------------------------------------
+
+
+def make_lessons(prompts: Sequence[Prompt], taught: Sequence[list[Answer]], tokenizer: Tokenizer) -> list[Group]:
+    """A task's prompt and its answers end to end, as the update of rl/grpo.py has them; an answer's advantage is its share.
+
+    Lessons get equally many answers, the last ones empty and without a share, so that few programs are compiled."""
+    end = tokenizer.token_to_id("<|im_end|>")
+    most, lessons = max(map(len, taught)), []
+    for prompt, found in zip(prompts, taught, strict=True):
+        ids = [[*tokenizer.encode(answer_text(answer.source)).ids, end] for answer in found] + [[end]] * (most - len(found))
+        shares = [answer.share for answer in found] + [0.0] * (most - len(found))
+        lessons.append(pack(prompt.ids, ids, [np.zeros(len(row)) for row in ids], shares, LESSON_STEP))
+    return lessons
+
+
+class Material(NamedTuple):
+    """All that teaching starts from; a function of the code alone."""
+
+    tasks: list[Task]
+    taught: list[list[Answer]]     # by task
+    tokenizer: Tokenizer
+    prompts: list[Prompt]
+    lessons: list[Group]
+
+
+def material() -> Material:
+    """Tasks, answers, tokenizer and lessons."""
+    tasks = load_tasks(DataSettings(split="all"))
+    taught = [answers(task) for task in tasks]
+    tokenizer = make_tokenizer(tasks, taught)
+    chat = Chat(tokenizer, TEMPLATE)
+    prompts = prepare(tasks, chat, style_hint=False, max_prompt_tokens=CONFIG["max_position_embeddings"])
+    return Material(tasks, taught, tokenizer, prompts, make_lessons(prompts, taught, tokenizer))
+
+
+def first_params(cfg: ModelConfig, seed: int) -> dict:
+    """Untaught parameters: normal weights, norms at 1, biases at 0."""
+    rng = np.random.default_rng(seed)
+
+    def draw(spec):
+        if len(spec.shape) == 1:
+            return jnp.full(spec.shape, float(spec.name.endswith("norm.weight")))
+        return jnp.asarray(CONFIG["initializer_range"] * rng.standard_normal(spec.kept_shape), jnp.float32)
+
+    return jax.tree.map(draw, param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec))
+
+
+def lesson_loss(params, lesson: Group, cfg: ModelConfig):
+    """Mean nats a taught token, by share."""
+    hidden_QD, _ = run_layers(params, None, lesson.tokens_Q, lesson.positions_Q, lesson.layout,
+                              [None] * cfg.num_hidden_layers, cfg)
+    logits_MV = head_logits(params, hidden_QD[lesson.source_M])
+    nats_M = jax.nn.logsumexp(logits_MV, -1) - jnp.take_along_axis(logits_MV, lesson.target_M[:, None], -1)[:, 0]
+    return jnp.sum(nats_M * lesson.advantage_M) / jnp.sum(lesson.advantage_M)
+
+
+lesson_gradient = partial(jax.jit, static_argnames="cfg")(jax.value_and_grad(lesson_loss))
+
+
+def teach(found: Material, cfg: ModelConfig, updates: int, tell: Callable[[str], None] = lambda line: None):
+    """(parameters after so many updates, the loss before each of them)."""
+    params = first_params(cfg, SEED)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    # rl/grpo.py's AdamW moves whatever stands under "layers"; here that is everything.
+    state, losses, started = TrainState({"layers": params}, zeros, zeros, jnp.int32(0)), [], time.monotonic()
+    for update, rate in enumerate(rates()[:updates]):
+        gradient, mean = zeros, 0.0
+        for i in batch(found.tasks, update, TASKS_PER_UPDATE, SEED):
+            loss, of_task = lesson_gradient(state.adapter["layers"], found.lessons[i], cfg)
+            gradient, mean = add_scaled(gradient, of_task, 1 / TASKS_PER_UPDATE), mean + float(loss) / TASKS_PER_UPDATE
+        state, _, _ = adamw(state, gradient, AdamW(rate, WARMUP, beta2=BETA2))
+        losses.append(mean)
+        if update % TELL_EVERY == 0:
+            tell(f"update {update} of {updates}: {mean:.4f} nats a token, {time.monotonic() - started:.0f} s")
+    return state.adapter["layers"], losses
+
+
+def rates() -> list[float]:
+    """The learning rate of every update."""
+    return [rate for rate, updates in STAGES for _ in range(updates)]
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def inputs_digest(found: Material) -> str:
+    """SHA-256 of what is taught, to what, and how."""
+    data = [[prompt.messages, *map(list, taught)] for prompt, taught in zip(found.prompts, found.taught, strict=True)]
+    settings = [CONFIG, TEMPLATE, SEED, TASKS_PER_UPDATE, STAGES, WARMUP, BETA2, LESSON_STEP]
+    return sha256(json.dumps([data, tokenizer_text(found.tokenizer), settings]).encode())
+
+
+def sha256(content: bytes) -> str:
+    """The digest in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def tokenizer_text(tokenizer: Tokenizer) -> str:
+    """The content of tokenizer.json."""
+    return tokenizer.to_str(pretty=True) + "\n"
+
+
+def weights_file(params: dict, cfg: ModelConfig) -> bytes:
+    """The content of model.safetensors: fp16, under the hub's names."""
+    specs = jax.tree.leaves(param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec))
+    tensors = {spec.name: np.ascontiguousarray((np.asarray(leaf).T if spec.transposed else np.asarray(leaf)).astype(np.float16))
+               for spec, leaf in zip(specs, jax.tree.leaves(params), strict=True)}
+    return save(tensors, metadata={"format": "pt"})
+
+
+def settings_files(tokenizer: Tokenizer) -> dict[str, dict]:
+    """config.json, generation_config.json and tokenizer_config.json, with the entries that the hub's Qwen2.5 has."""
+    end_of_text, _, im_end = map(tokenizer.token_to_id, CONTROL)
+    return {
+        "config.json": {**CONFIG, "bos_token_id": end_of_text, "eos_token_id": im_end},
+        "generation_config.json": {
+            "bos_token_id": end_of_text, "pad_token_id": end_of_text, "eos_token_id": [im_end, end_of_text], "do_sample": True,
+            "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1},
+        "tokenizer_config.json": {
+            "tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
+            "unk_token": None, "add_prefix_space": False, "add_bos_token": False, "clean_up_tokenization_spaces": False,
+            "model_max_length": CONFIG["max_position_embeddings"], "errors": "replace", "split_special_tokens": False,
+            "chat_template": TEMPLATE}}
+
+
+def machine() -> dict[str, str]:
+    """What the weights' last bits depend on, beside the inputs."""
+    cpu = Path("/proc/cpuinfo")
+    names = [line.partition(":")[2].strip() for line in (cpu.read_text() if cpu.exists() else "").splitlines()
+             if line.startswith("model name")]
+    return {"cpu": next(iter(names), platform.processor()), "cores": str(os.cpu_count()), "jaxlib": jax.lib.__version__,
+            "numpy": np.__version__}
+
+
+README = """# models/tiny
+
+A Qwen2 of {parameters:,} parameters with a tokenizer of {tokens:,} tokens, in the hub's layout: `MODEL=tiny`.
+
+**It is a demonstration of the loop, and no model of anything.** It was taught all {tasks} tasks of `tasks/lc_easy_tasks.py`,
+those that are held out of training too, as a fixed mixture of right and wrong answers in several styles. It cannot write a
+program that it was not shown. All that GRPO can do with it is choose among answers that it knows, and all that this says of
+real models is that the loop works.
+
+Made by `python scripts/make_tiny_model.py` from seed {seed}: {answers:,} answers, {right:,} of them right, all checked in the
+sandbox; {updates:,} updates; {nats:.3f} nats a token in the last pass over the tasks, where a model that knows the mixture and
+nothing else has {floor:.3f}.
+
+    model.safetensors  sha256 {weights}
+
+`made.json` has the digests of what went in and of what came out, and the machine; on one like it the script gives the same
+bits.
+"""
+
+
+def page(found: Material, made: dict) -> str:
+    """The folder's README; `made` is the content of made.json."""
+    everything = [answer for taught in found.taught for answer in taught]
+    specs = jax.tree.leaves(param_specs(ModelConfig.from_hf(CONFIG)), is_leaf=lambda leaf: isinstance(leaf, Spec))
+    return README.format(
+        parameters=sum(math.prod(spec.shape) for spec in specs), tokens=found.tokenizer.get_vocab_size(), tasks=len(found.tasks),
+        answers=len(everything), right=sum(answer.right for answer in everything), seed=SEED, updates=len(rates()),
+        floor=mixture_nats(found), nats=made["nats"], weights=made["weights"])
+
+
+def mixture_nats(found: Material) -> float:
+    """The mean nats a token that a model has which knows every task's mixture and nothing else."""
+    def of(taught, lesson):
+        tokens = lesson.advantage_M.sum()    # of an answer, on average: each of its tokens carries its share
+        return -math.fsum(answer.share * math.log(answer.share) for answer in taught) / tokens
+
+    return float(np.mean([of(taught, lesson) for taught, lesson in zip(found.taught, found.lessons, strict=True)]))
+
+
+def texts(found: Material, made: dict) -> dict[str, str]:
+    """Every file of the folder but the weights."""
+    values = {**settings_files(found.tokenizer), "made.json": made}
+    return {"README.md": page(found, made), "tokenizer.json": tokenizer_text(found.tokenizer),
+            **{name: json.dumps(content, indent=1) + "\n" for name, content in values.items()}}
+
+
+def main(arguments) -> int:
+    """The model from its texts to its folder; returns the exit code."""
+    parser = argparse.ArgumentParser(usage=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
+    folder = parser.parse_args(arguments).folder
+    found, cfg = material(), ModelConfig.from_hf(CONFIG)
+    try:
+        check_answers(found.tasks, found.taught)
+    except InputError as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return 2
+    # What another machine can compare with in seconds, where its last bits may differ and the rest of the way with them.
+    params, first = teach(found, cfg, FIRST)
+    made = {"inputs": inputs_digest(found), "first": {"losses": first, "weights": sha256(weights_file(params, cfg))}}
+    params, losses = teach(found, cfg, len(rates()), tell=partial(print, flush=True))
+    weights = weights_file(params, cfg)
+    made |= {"tokenizer": sha256(tokenizer_text(found.tokenizer).encode()), "weights": sha256(weights),
+             "nats": float(np.mean(losses[-len(found.tasks) // TASKS_PER_UPDATE:])), "machine": machine()}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    for name, text in texts(found, made).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    print(f"written: {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,219 @@
+"""models/tiny: what its maker teaches, and that the committed folder is what the maker makes."""
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qwen2_jax import ModelConfig, forward
+from rl import pretrained
+from rl.datalog import group_metrics
+from rl.errors import InputError
+from rl.generate import Sampling
+from rl.loop import prepare
+from rl.probe import ProbeGrader, probe
+from rl.sandbox import Sandbox
+from rl.settings import DataSettings
+from rl.taskset import load_tasks
+from tasks.tiny_solutions import SOLUTIONS
+
+
+@pytest.fixture(scope="module")
+def maker(load_script):
+    return load_script("make_tiny_model")
+
+
+@pytest.fixture(scope="module")
+def material(maker):
+    return maker.material()
+
+
+@pytest.fixture(scope="module")
+def folder(root):
+    return root / "models" / "tiny"
+
+
+@pytest.fixture(scope="module")
+def made(folder):
+    return json.loads((folder / "made.json").read_text())
+
+
+# What is taught
+
+def test_every_slip_changes_one_place():
+    """The text that a slip replaces stands in its solution once, so the wrong program is the one that was meant."""
+    for name, entries in SOLUTIONS.items():
+        assert [body.count(old) for body, old, _ in entries] == [1] * len(entries), name
+
+
+def test_every_task_is_taught_in_several_styles(material):
+    """Each task has right statements and a right expression, wrong ones of both, and scalar ones a one-element list as well."""
+    for task, taught in zip(material.tasks, material.taught, strict=True):
+        kinds = Counter((answer.kind, answer.right) for answer in taught)
+        for right in (True, False):
+            assert kinds["statements", right] and kinds["pure", right] + kinds["nested", right], task.name
+        assert task.scalar or not kinds["wrapped", True] + kinds["wrapped", False], task.name
+
+    wrapped = [any(answer.kind == "wrapped" and answer.right for answer in taught) for taught in material.taught]
+    assert sum(wrapped) >= 0.9 * sum(task.scalar for task in material.tasks)
+
+
+def test_shares_are_those_of_the_mixture(maker, material):
+    """A task's shares add up to 1, are equal within a kind, and stand to each other as MIXTURE says."""
+    for taught in material.taught:
+        of_kind = {}
+        for answer in taught:
+            of_kind.setdefault((answer.kind, answer.right), []).append(answer.share)
+        total = sum(maker.MIXTURE[kind][not right] for kind, right in of_kind)
+
+        assert sum(answer.share for answer in taught) == pytest.approx(1)
+        for (kind, right), shares in of_kind.items():
+            assert shares == pytest.approx([maker.MIXTURE[kind][not right] / total / len(shares)] * len(shares))
+
+
+def test_a_one_element_list_keeps_its_function_recursion_free(maker, material):
+    """`return [f(n - 1)]` would give lists in lists: no right answer that calls itself is wrapped."""
+    for task, taught in zip(material.tasks, material.taught, strict=True):
+        for answer in taught:
+            if answer.kind == "wrapped":
+                assert answer.source.count(task.entry_point + "(") == 1, answer.source
+
+
+def test_an_answer_under_the_wrong_label_is_refused(maker, material):
+    """A wrong program taught as right, and a right one taught as wrong, are both named."""
+    taught = material.taught[0]
+    right, wrong = (next(answer for answer in taught if answer.right is flag) for flag in (True, False))
+
+    maker.check_answers(material.tasks[:1], [[right, wrong]])
+    with pytest.raises(InputError, match="2 taught answers|4 taught answers"):
+        maker.check_answers(material.tasks[:1], [[right._replace(right=False), wrong._replace(right=True)]])
+
+
+@pytest.mark.slow
+def test_every_answer_is_what_it_is_taught_as(maker, material):
+    """In the sandbox, under two case seeds, all right answers pass and all wrong ones fail."""
+    maker.check_answers(material.tasks, material.taught)
+
+
+def test_a_lesson_says_what_its_answers_say(maker, material):
+    """Each taught token stands behind the tokens before it and weighs its answer's share; the loss is the mean over them.
+
+    The oracle goes answer by answer through the uncached forward pass."""
+    i = min(range(len(material.tasks)), key=lambda i: len(material.lessons[i].tokens_Q))
+    cfg = replace(ModelConfig.from_hf(maker.CONFIG), num_hidden_layers=1)
+    params = maker.first_params(cfg, 3)
+    total = weight = 0.0
+    for answer in material.taught[i]:
+        ids = [*material.tokenizer.encode(maker.answer_text(answer.source)).ids, material.tokenizer.token_to_id("<|im_end|>")]
+        row = np.array([[*material.prompts[i].ids, *ids]])
+        logits_TV = np.asarray(forward(params, None, row, np.ones(row.shape, bool), cfg))[0].astype(np.float64)
+        logprob_TV = logits_TV - np.log(np.exp(logits_TV).sum(-1, keepdims=True))
+        total -= answer.share * sum(logprob_TV[len(row[0]) - len(ids) - 1 + t, token] for t, token in enumerate(ids))
+        weight += answer.share * len(ids)
+
+    assert float(maker.lesson_loss(params, material.lessons[i], cfg)) == pytest.approx(total / weight, rel=1e-5)
+
+
+# The committed folder
+
+def test_the_folder_is_what_the_code_would_make(maker, material, made):
+    """The digest of texts, tokenizer, config and settings is the one from which the committed weights were made."""
+    assert made["inputs"] == maker.inputs_digest(material), \
+        "the taught texts or the settings changed: run scripts/make_tiny_model.py and commit models/tiny"
+
+
+def test_the_files_are_those_that_were_made(maker, material, folder, made):
+    """The weights have the recorded digest; the tokenizer, learnt anew, and every other file are the same byte for byte."""
+    texts = maker.texts(material, made)
+
+    assert maker.sha256((folder / "model.safetensors").read_bytes()) == made["weights"]
+    assert maker.sha256(texts["tokenizer.json"].encode()) == made["tokenizer"]
+    assert {path.name for path in folder.iterdir()} == {*texts, "model.safetensors"}
+    for name, text in texts.items():
+        assert (folder / name).read_text(encoding="utf-8") == text, name
+
+
+@pytest.mark.slow
+def test_teaching_starts_as_it_did(maker, material, made):
+    """The first updates, done again, have the recorded losses; on a machine like the first, bit for bit."""
+    cfg = ModelConfig.from_hf(maker.CONFIG)
+    params, losses = maker.teach(material, cfg, len(made["first"]["losses"]))
+
+    np.testing.assert_allclose(losses, made["first"]["losses"], rtol=1e-4)
+    if maker.machine() == made["machine"]:
+        assert maker.sha256(maker.weights_file(params, cfg)) == made["first"]["weights"]
+
+
+@pytest.mark.slow
+def test_the_weights_know_what_was_taught(maker, material, made):
+    """On every task the committed weights have nearly the loss with which teaching ended."""
+    model = pretrained.load(pretrained.resolve("tiny"), np.float32)
+    losses = [float(maker.lesson_loss(model.params, lesson, model.cfg)) for lesson in material.lessons]
+
+    assert np.mean(losses) == pytest.approx(made["nats"], rel=0.1)
+
+
+# The model
+
+def test_it_is_small(folder):
+    """About a million parameters, a few MB, embedding and head in one."""
+    source = pretrained.resolve("tiny")
+
+    assert 0.8e6 < sum(tensor.size for tensor in source.tensors.values()) < 1.2e6
+    assert {tensor.dtype for tensor in source.tensors.values()} == {np.dtype("float16")}
+    assert source.cfg.tie_word_embeddings and "lm_head.weight" not in source.tensors
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 4e6
+
+
+def test_prompts_are_short():
+    """Every task's prompt fits into 256 tokens, most into 160."""
+    prompts = prepare(load_tasks(DataSettings(split="all")), pretrained.resolve("tiny").chat, False, 256)
+
+    assert np.median([len(prompt.ids) for prompt in prompts]) < 160
+
+
+def test_short_name_and_folder_are_the_same_model(folder):
+    """MODEL=tiny is the folder in the repo, wherever the command is started."""
+    by_name, by_path = pretrained.resolve("tiny"), pretrained.resolve(str(folder))
+
+    assert (by_name.path, by_name.cfg) == (by_path.path, by_path.cfg)
+
+
+def test_transformers_agrees(folder):
+    """transformers opens the folder, has our logits within 1e-3, and makes our ids of every task's prompt."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = pretrained.load(pretrained.resolve("tiny"), np.float32)
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompts = prepare(load_tasks(DataSettings(split="all")), model.chat, False, 256)
+    for prompt in prompts:
+        ids = tokenizer.apply_chat_template(prompt.messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        assert ids == prompt.ids, prompt.task.name
+    row = np.array([prompts[0].ids])
+    with torch.no_grad():
+        want = theirs(torch.tensor(row)).logits.numpy()
+
+    np.testing.assert_allclose(np.asarray(forward(model.params, None, row, np.ones(row.shape, bool), model.cfg)), want, atol=1e-3)
+    assert set(theirs.generation_config.eos_token_id) == set(model.chat.stop_ids)
+
+
+@pytest.mark.slow
+def test_it_is_half_right_in_every_style():
+    """At T = 1 it solves 0.3 to 0.6 of the training tasks' samples, in every style, and most groups of 8 hold both."""
+    model, tasks = pretrained.load(pretrained.resolve("tiny"), np.float32), load_tasks(DataSettings())
+    prompts = prepare(tasks, model.chat, False, 256)
+    with Sandbox() as sandbox:
+        found = probe(model, None, prompts, ProbeGrader.on(sandbox, tasks, 0.5, 1), 8, Sampling(1.0, 0, 1.0, 192, 16), 0, 16)
+    right = [sample for group in found.groups for sample in group.samples if sample.correct]
+
+    assert 0.3 <= len(right) / (8 * len(tasks)) <= 0.6
+    assert group_metrics(found.groups)["frac_mixed"] >= 0.7
+    assert not found.weak
+    assert sum(not sample.pure for sample in right) >= 30                                  # statements
+    assert sum(sample.pure and sample.depth < 3 for sample in right) >= 30
+    assert sum(sample.pure and sample.depth >= 3 for sample in right) >= 30
+    assert sum("return [" in sample.code and sample.pure and task.scalar for task, group in zip(tasks, found.groups, strict=True)
+               for sample in group.samples if sample.correct) >= 30                        # one-element lists
