@@ -17,15 +17,21 @@ export STEPS=${STEPS:-80} TASKS_PER_STEP=${TASKS_PER_STEP:-8} GROUP=${GROUP:-8} 
 export N_TASKS=${N_TASKS:-80} SAVE_EVERY=${SAVE_EVERY:-20}
 "$root/scripts/run_experiment.sh" --foreground
 
+summary() { sed '/^pass rate by task/,$d' "$OUT/comparison-$1.txt"; }    # the rest, task by task, is in the file
+adapter=$(printf %q "$OUT/$(<"$OUT/adapter")")
 cat <<END
 
-What GRPO did to the tasks it trained on (each line: before, after, difference with a 95 % interval):
+On the tasks that it trained on, before and after:
 
-$(cat "$OUT/comparison-train.txt")
+$(summary train)
 
-The same as a page, with curves and programs: $OUT/report.html
-Before and after, side by side:               $OUT/SAMPLES.md
-One task, both models:                        MODEL=$MODEL LORA=$OUT/$(cat "$OUT/adapter") .venv/bin/python query.py --task gcd
-The tests:                                    scripts/test.sh
-The real model (needs a download):            README.md, "Use"
+On tasks that it did not train on:
+
+$(summary heldout)
+
+All of it on one page, with curves and programs:   $OUT/report.html
+Programs side by side:                             $OUT/SAMPLES.md
+One task, both models:   cd $(printf %q "$root") && MODEL=$(printf %q "$MODEL") LORA=$adapter .venv/bin/python query.py --task gcd
+The tests:               $(printf %q "$root/scripts/test.sh")
+Real models:             README.md, from "Install" on
 END
