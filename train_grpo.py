@@ -17,6 +17,7 @@ import time
 from rl import checkpoint, command, config, grpo, lora, pretrained
 from rl.datalog import RunLog
 from rl.device import explain_memory
+from rl.lock import claimed
 from rl.loop import prepare, train_step
 from rl.progress import Progress
 from rl.reward import Grader
@@ -39,7 +40,8 @@ def main() -> int:
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
-    with Signals() as signals, command.open_sandbox(settings) as sandbox, Progress(settings.trainer.steps) as progress:
+    with (Signals() as signals, claimed(run), command.open_sandbox(settings) as sandbox,
+          Progress(settings.trainer.steps) as progress):
         grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
         state, step = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
@@ -49,15 +51,17 @@ def main() -> int:
         command.write_config(run, settings, sandbox.description)
         started = time.monotonic()
         progress.begin(step)
-        saved = step if settings.run.resume else None
+        saved, base_model = step, pretrained.hub_name(settings.model.model)
 
         def save():
             nonlocal saved
-            checkpoint.save(run, step, state, settings.trainer.seed, settings.model.model, settings.run.keep_last,
+            checkpoint.save(run, step, state, settings.trainer.seed, base_model, settings.run.keep_last,
                             settings.run.keep_every)
             saved = step
 
         try:
+            if not settings.run.resume:    # so that a kill at any later moment leaves something to go on with
+                save()
             while step < settings.trainer.steps and not command.out_of_time(started, settings.trainer.max_hours):
                 chosen = [prompts[i] for i in batch(tasks, step, settings.trainer.tasks_per_step, settings.trainer.seed)]
                 new_state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
@@ -69,13 +73,14 @@ def main() -> int:
                     progress.step(step, metrics, sum(len(group.samples) for group in groups))
                     if step % settings.run.save_every == 0:
                         save()
+            if saved != step:
+                with signals.held():
+                    save()
         except Interrupted as stop:
             if saved != step:
                 save()
             print(f"{stop}: saved step {step}; go on with RESUME={run} python train_grpo.py", flush=True)
             return stop.exit_code
-        if saved != step:
-            save()
         command.report_end(run, step, settings)
     return 0
 

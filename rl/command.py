@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import os
 import platform
 import shutil
 import subprocess
@@ -103,6 +104,9 @@ def check_disk(run: Path, cfg, settings: Settings) -> None:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"OUT={run} cannot be made ({error.strerror}): choose a folder you may write to") from error
+    if not os.access(run, os.W_OK | os.X_OK):
+        raise InputError(f"{run} cannot be written to (a folder of somebody else's, or a disk mounted read-only): mend that, or "
+                         "choose another OUT; a run may be copied and resumed elsewhere")
     need, free = disk_need(cfg, settings), shutil.disk_usage(run).free
     if need > free:
         raise InputError(f"the run needs up to {size(need)} under {run}, {size(free)} are free: free space, or lower KEEP_LAST "

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 
 import jax
 import jax.numpy as jnp
@@ -94,3 +95,79 @@ def test_a_full_disk_leaves_earlier_checkpoints_whole(tmp_path, monkeypatch):
 
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00001"]
     assert checkpoint.restore(tmp_path, CFG, 4)[1] == 1
+
+
+def limited(size):
+    """No file of this process may grow beyond so many bytes, as on a disk that fills up; gives back what undoes that."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("file", ["lora_step00002.npz", "adapter_model.safetensors", "optimizer.npz", "state.json"])
+def test_whichever_file_the_disk_refuses(tmp_path, file, monkeypatch):
+    """The kernel refuses to let that file grow: the same clear error, nothing left aside, the earlier checkpoint whole."""
+    size = (save(tmp_path, 1) / file.replace("00002", "00001")).stat().st_size
+    writers = {"lora_step00002.npz": (checkpoint.lora, "save_npz"), "adapter_model.safetensors": (checkpoint.lora, "save_peft"),
+               "optimizer.npz": (checkpoint.np, "savez"), "state.json": (checkpoint.Path, "write_text")}
+    owner, name = writers[file]
+    write = getattr(owner, name)
+
+    def refused(path, *arguments, **named):
+        if name == "write_text" and path.name != file:
+            return write(path, *arguments, **named)
+        undo = limited(size - 1)
+        try:
+            return write(path, *arguments, **named)
+        finally:
+            undo()
+
+    monkeypatch.setattr(owner, name, refused)
+    with pytest.raises(checkpoint.CheckpointError, match="step_00002: File too large.*earlier checkpoints are intact.*RESUME"):
+        save(tmp_path, 2)
+    monkeypatch.undo()
+
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00001"]
+    assert checkpoint.restore(tmp_path, CFG, 4)[1] == 1
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing that catches errors sees it, nothing is tidied."""
+
+
+CHANGES = ("mkdir", "rename", "unlink", "rmdir", "fsync")    # what a save asks of the file system, besides writing
+
+
+def test_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new(tmp_path, monkeypatch):
+    """Ended before each of its changes to the folder in turn: a whole checkpoint restores, and the next save tidies up."""
+    left = None
+
+    def counted(real):
+        def call(*arguments, **named):
+            nonlocal left
+            if left == 0:
+                raise Killed
+            left -= 1
+            return real(*arguments, **named)
+        return call
+
+    for name in CHANGES:
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    moments = 0
+    for moments in range(1000):
+        run, left = tmp_path / str(moments), 10**9
+        run.mkdir()
+        for step in (1, 2):
+            save(run, step, state(step), keep_last=2)
+        left = moments
+        try:
+            save(run, 3, state(3), keep_last=2)
+            break
+        except Killed:
+            left = 10**9
+        restored, step = checkpoint.restore(run, CFG, 4)
+        assert step in (2, 3)
+        assert (np.asarray(jax.tree.leaves(restored.nu)[0]) == np.asarray(jax.tree.leaves(state(step).nu)[0])).all()
+        save(run, 4, state(4), keep_last=2)
+        assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step_{step:05d}", "step_00004"]
+    assert moments > 10, "the save changed the folder in ways that this test does not see"
