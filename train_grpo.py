@@ -27,7 +27,7 @@ from rl.taskset import batch, load_tasks
 
 def main() -> int:
     """The whole run, from settings to the last checkpoint; returns the exit code."""
-    loaded = config.load(os.environ, training=True)
+    loaded = command.with_adapter(config.load(os.environ, training=True))
     settings = loaded.settings
     tasks = load_tasks(settings.data)
     batch(tasks, 0, settings.trainer.tasks_per_step, settings.trainer.seed)
@@ -48,7 +48,7 @@ def main() -> int:
         log = RunLog.resume(run, step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
                                   "trained values": f"{lora.count(state.adapter):,}"})
-        command.write_config(run, settings, sandbox.description)
+        command.write_config(run, loaded, sandbox.description)
         started = time.monotonic()
         progress.begin(step)
         saved, base_model = step, pretrained.hub_name(settings.model.model)

@@ -15,6 +15,7 @@ from rl import checkpoint, config, plan
 from rl.datalog import LogError, write_aside
 from rl.device import pick_attention, pick_dtype, use_compilation_cache
 from rl.errors import InputError
+from rl.peft_file import read_adapter
 from rl.pretrained import HUB_IDS, SHAPES, Source, resolve
 from rl.report import gather
 from rl.report_page import write
@@ -71,6 +72,15 @@ def find_model(settings: Settings) -> tuple[Source, object, dict[str, str]]:
     use_compilation_cache()
     return source._replace(cfg=cfg), dtype, {"model": source.name, "dtype": f"{dtype} ({why})", "attention":
                                              f"{cfg.attention} ({kernel_why})", "sampling": source.chat.ignored_sampling}
+
+
+def with_adapter(loaded: config.Loaded) -> config.Loaded:
+    """The settings with rank and alpha of the adapter that LORA names; a resumed run has them on record already."""
+    settings = loaded.settings
+    if settings.run.resume or not settings.model.lora:
+        return loaded
+    stored = read_adapter(settings.model.lora)
+    return config.adopt(loaded, {"lora_rank": stored.rank, "lora_alpha": stored.alpha}, f"LORA {settings.model.lora}")
 
 
 def open_sandbox(settings: Settings) -> Sandbox:
@@ -136,15 +146,15 @@ def dry_run(loaded: config.Loaded) -> int:
     return 0
 
 
-def write_config(run: Path, settings: Settings, sandbox: str) -> None:
-    """config.yaml: the settings as resolved, and what they ran with; a resumed run keeps its first record and adds one."""
+def write_config(run: Path, loaded: config.Loaded, sandbox: str) -> None:
+    """config.yaml: the settings as resolved, their origins, what they ran with; a resumed run keeps its record and adds one."""
     packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "tokenizers", "safetensors")}
     about = {"started": datetime.datetime.now().isoformat(timespec="seconds"), "git": git_revision(), "sandbox": sandbox,
              "python": platform.python_version(), "platform": platform.platform(), **packages}
-    if settings.run.resume:
+    if loaded.settings.run.resume:
         first = config.recorded(run)
         about = first | {"resumed": [*first.get("resumed", []), about]}
-    write_aside(run / "config.yaml", config.dump(settings, about).encode())
+    write_aside(run / "config.yaml", config.dump(loaded.settings, about, config.provenance(loaded)).encode())
 
 
 def git_revision() -> str:
