@@ -14,13 +14,14 @@ import os
 import sys
 import time
 
-from rl import checkpoint, command, config, grpo, lora, pretrained
+from rl import checkpoint, command, config, grpo, lora, pretrained, tracker
 from rl.datalog import RunLog
 from rl.device import explain_memory
 from rl.lock import claimed
 from rl.loop import prepare, train_step
 from rl.progress import Progress
 from rl.reward import Grader
+from rl.settings import values_of
 from rl.signals import Interrupted, Signals
 from rl.taskset import batch, load_tasks
 
@@ -35,13 +36,14 @@ def main() -> int:
         return command.dry_run(loaded)
 
     # Everything that can be wrong is found before the weights are read.
+    tracker.check(settings.run.tracker)
     source, dtype, facts = command.find_model(settings)
     prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
     with (Signals() as signals, claimed(run), command.open_sandbox(settings) as sandbox,
-          Progress(settings.trainer.steps) as progress):
+          Progress(settings.trainer.steps) as progress, tracker.Tracker(settings.run.tracker, run) as tracked):
         grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
         state, step = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
@@ -49,6 +51,7 @@ def main() -> int:
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
                                   "trained values": f"{lora.count(state.adapter):,}"})
         command.write_config(run, loaded, sandbox.description)
+        tracked.begin(values_of(settings), config.recorded(run)["started"], step, bool(settings.run.resume))
         started = time.monotonic()
         progress.begin(step)
         saved, base_model = step, pretrained.hub_name(settings.model.model)
@@ -70,6 +73,7 @@ def main() -> int:
                     log.completions(step, groups)
                     log.pools(step, groups)
                     log.step(step, metrics)
+                    tracked.step(step, metrics)
                     progress.step(step, metrics, sum(len(group.samples) for group in groups))
                     if step % settings.run.save_every == 0:
                         save()

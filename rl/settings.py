@@ -111,6 +111,8 @@ class RunSettings:
     save_every: int = setting(25, "steps between checkpoints", 1, 10_000_000, aliases=("save_steps",), on_resume=True)
     keep_last: int = setting(3, "latest checkpoints kept", 1, 1_000_000, aliases=("save_total_limit",), on_resume=True)
     keep_every: int = setting(0, "checkpoints at multiples of this many steps stay for good; 0 = none", 0, 10_000_000)
+    tracker: str = setting("none", "where metrics go besides metrics.jsonl; wandb stays offline unless WANDB_MODE says "
+                           "otherwise", choices=("none", "tensorboard", "wandb"), aliases=("report_to",), on_resume=True)
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,11 @@ NAMES = {name: leaf for leaf in LEAVES.values() for name in (leaf.name, *leaf.al
 def value_of(settings: Settings, name: str) -> Any:
     """The value of the leaf called `name`."""
     return getattr(getattr(settings, LEAVES[name].section), name)
+
+
+def values_of(settings: Settings) -> dict[str, Any]:
+    """Leaf name -> value of all settings."""
+    return {name: value_of(settings, name) for name in LEAVES}
 
 
 def text_of(value: Any) -> str:
