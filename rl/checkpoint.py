@@ -57,8 +57,8 @@ def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, ke
 
 
 def to_remove(done: list[int], keep_last: int, keep_every: int) -> list[int]:
-    """Steps whose checkpoints go: all but the last few and the multiples of keep_every (0: none of those)."""
-    return [step for step in sorted(done)[:-keep_last] if not (keep_every and step % keep_every == 0)]
+    """Steps whose checkpoints go: all but the last few and the multiples of keep_every (0: none of those); the start goes too."""
+    return [step for step in sorted(done)[:-keep_last] if not (keep_every and step and step % keep_every == 0)]
 
 
 def steps(run: Path) -> list[int]:

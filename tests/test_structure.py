@@ -316,6 +316,19 @@ def test_every_setting_is_read_by_the_product():
     assert not {leaf.name for leaf in LEAVES.values() if (leaf.section, leaf.name) not in found}
 
 
+def test_every_setting_has_a_test_that_it_acts():
+    """tests/test_settings_act.py names them: none missing, none invented, each of them there and about the setting."""
+    from tests.test_settings_act import ACTS
+    files = {}
+    assert set(ACTS) == set(LEAVES), "a row for each setting, in tests/test_settings_act.py"
+    for leaf, named in ACTS.items():
+        assert named, leaf
+        for file, _, test in (name.partition("::") for name in named):
+            text = files.setdefault(file, (ROOT / "tests" / file).read_text(encoding="utf-8"))
+            assert f"def {test}(" in text, f"{leaf}: {file} has no {test}"
+        assert any(leaf in files[name.partition("::")[0]].lower() for name in named), f"{leaf} is named in none of {named}"
+
+
 def test_nothing_but_config_reads_the_environment_for_settings(module):
     """Names of settings are looked up in one place, so that origin, limits and --help hold."""
     known = {leaf.name.upper() for leaf in LEAVES.values()}

@@ -18,6 +18,7 @@ from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.lock import claimed
 from tests.taught_checkpoint import taught_names
+from tests.test_tracker import FakeWandb
 
 SMALL = {"STEPS": "2", "TASKS_PER_STEP": "2", "GROUP": "4", "MAX_NEW_TOKENS": "48", "TASK_NAMES": ",".join(taught_names()),
          "LORA_RANK": "2", "LORA_ALPHA": "4", "SAVE_EVERY": "1", "SANDBOX_WORKERS": "1", "LEARNING_RATE": "1e-3"}
@@ -240,6 +241,29 @@ def test_a_folder_that_cannot_be_written_to_is_refused_early(train, taught_model
     monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("the weights were read"))
     code, _, err = train({"RESUME": str(run), "STEPS": "7"})
     assert code == 2 and f"{run} cannot be written to" in err and "read-only" in err
+
+
+def test_a_short_run_follows_its_settings(train, taught_model, whole, tmp_path, monkeypatch):
+    """RUN_NAME ends the folder's name; SAVE_EVERY, KEEP_LAST and KEEP_EVERY decide what is kept; STYLE_WEIGHT=0 pays 0 or 1."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb())
+    env = environ(taught_model, "", STEPS="5", SAVE_EVERY="2", KEEP_LAST="1", KEEP_EVERY="2", RUN_NAME="short", STYLE_WEIGHT="0",
+                  TRACKER="wandb")
+    code, out, err = train(env)
+    assert code == 0, err
+    run, = (tmp_path / "runs").iterdir()
+    assert run.name.endswith("-short")
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step_0000{n}" for n in (2, 4, 5)]
+    rewards = lambda run: {row["reward"] for n in (1, 2) for row in read_rows(run / f"completions/completions_0000{n}.jsonl")}  # noqa: E731
+    assert rewards(run) <= {0.0, 1.0} and not rewards(whole[0]) <= {0.0, 1.0}
+    assert [arguments[1] for call, arguments, _ in sys.modules["wandb"].calls if call == "log"] == [1, 2, 3, 4, 5]
+
+
+def test_a_run_out_of_time_ends_cleanly(train, taught_model, tmp_path):
+    """MAX_HOURS over before the first step: saved, exit code 0, told how to go on."""
+    code, out, err = train(environ(taught_model, tmp_path / "run", MAX_HOURS="1e-9"))
+    assert code == 0 and "MAX_HOURS=1e-09 reached at step 0" in out and f"RESUME={tmp_path / 'run'}" in out, err
+    assert checkpoint.steps(tmp_path / "run") == [0]
 
 
 def test_weights_that_cannot_be_read_leave_the_folder_free(train, taught_model, tmp_path, monkeypatch):
