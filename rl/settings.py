@@ -22,7 +22,8 @@ class ModelSettings:
     dtype: str = setting("auto", "numbers of the frozen weights; auto: float32 on CPU, bfloat16 on GPU, float16 where "
                          "bfloat16 is missing", choices=("auto", "float32", "bfloat16", "float16"))
     lora: str = setting("", "adapter to start from, or to probe: a checkpoint of a run or a PEFT folder")
-    lora_rank: int = setting(16, "rank of the adapter on all seven projections; with LORA that adapter's own", 1, 512, aliases=("lora_r",))
+    lora_rank: int = setting(16, "rank of the adapter on all seven projections; with LORA that adapter's own", 1, 512,
+                             aliases=("lora_r",))
     lora_alpha: float = setting(32.0, "the adapter's output is scaled by LORA_ALPHA / LORA_RANK; with LORA "
                                 "that adapter's own", 1e-3, 1e4)
     remat: str = setting("full", "what the backward pass recomputes: full keeps only layer inputs, dots keeps matrix "
