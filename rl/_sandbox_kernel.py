@@ -68,9 +68,12 @@ class Layers:
         self._prepare_seccomp()
 
     def freeze_memory(self):
-        """Fix the address-space limit at what is mapped now plus the budget; call when all imports are done."""
+        """Fix the limits, the address space at what is mapped now plus the budget; call when all imports are done."""
         with open("/proc/self/statm") as file:
-            self.address_space = int(file.read().split()[0]) * resource.getpagesize() + MEMORY_BUDGET
+            address_space = int(file.read().split()[0]) * resource.getpagesize() + MEMORY_BUDGET
+        self.limits = [_limit(*pair) for pair in (("AS", address_space), ("STACK", STACK_BYTES), ("CPU", CPU_BACKSTOP_S),
+                                                  ("CORE", 0), ("FSIZE", 0))]
+        self.no_processes, self.few_files = _limit("NPROC", 0), _limit("NOFILE", OPEN_FILES)
 
     def _call(self, function, *args):
         result = getattr(self.libc, function)(*(ctypes.c_long(arg) if type(arg) is int else arg for arg in args))
@@ -121,9 +124,8 @@ class Layers:
         """First half, in the child: own session, rlimits, unprivileged uid, death with the server."""
         os.setsid()
         if layers & LIMITS_LAYER:
-            for name, soft in (("AS", self.address_space), ("STACK", STACK_BYTES), ("CPU", CPU_BACKSTOP_S),
-                               ("CORE", 0), ("FSIZE", 0)):
-                _limit(name, soft)
+            for limit in self.limits:
+                resource.setrlimit(*limit)
         if layers & UID_LAYER:
             os.setgroups([])
             os.setresgid(self.uid, self.uid, self.uid)
@@ -132,20 +134,21 @@ class Layers:
         if os.getppid() != self.parent:
             os._exit(1)
         if layers & LIMITS_LAYER:
-            _limit("NPROC", 0)
+            resource.setrlimit(*self.no_processes)
 
     def close(self, layers, keep):
         """Second half: Landlock, no descriptor beyond `keep`, seccomp. Nothing can be opened after this."""
         if layers & LANDLOCK_LAYER:
             self._call("syscall", LANDLOCK_RESTRICT_SELF, self.ruleset, 0)
         os.closerange(keep + 1, 4096)
-        _limit("NOFILE", OPEN_FILES)
+        resource.setrlimit(*self.few_files)
         if layers & SECCOMP_LAYER:
             self._call("prctl", PR_SET_SECCOMP, 2, self.filter, 0, 0)
 
 
 def _limit(name, value):
+    # What setrlimit takes: soft and hard limit at the value, or at the hard limit where that is lower.
     kind = getattr(resource, f"RLIMIT_{name}")
     hard = resource.getrlimit(kind)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (value, value))
+    return kind, (value, value)

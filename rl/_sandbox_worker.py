@@ -38,13 +38,17 @@ HIDDEN = ("ctypes", "_ctypes", "resource", "socket", "_socket", "select", "_sand
 # ------------------------------------------------------------------ running one candidate
 
 
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def frame(message):
     """A message as it travels: four bytes of length, then JSON."""
-    data = json.dumps(message, separators=(",", ":")).encode()
+    data = _to_json(message).encode()
     return _values.LENGTH.pack(len(data)) + data
 
 
-MEMORY_FRAME = frame(["memory", "MemoryError"])  # made early: there may be no memory left to make it in
+# Made before any fork: pages that a child does not touch need not be copied for it; and there may be no memory left.
+READY, LOADED, MEMORY_FRAME = frame(["ready"]), frame(["loaded"]), frame(["memory", "MemoryError"])
 
 
 def say(message, write=os.write):
@@ -83,7 +87,7 @@ def perform(job, stage):
         call = stage.find(job["entry_point"])
         if call is None:
             return say(["no_function", f"no callable {job['entry_point']!r}, no Solution method of that name"])
-        say(["loaded"])
+        os.write(RESULT_FD, LOADED)
         for index, case in enumerate(job["cases"]):
             # Decoded here, just before the call: what the candidate does to its arguments cannot reach later cases.
             say(["value", index, encode(call(*[decode(item) for item in json.loads(case)]))])
@@ -112,13 +116,11 @@ def _child(job_fd, result_fd, layers, kernel, stage):
             kernel.limit_and_drop(layers)
             job = _read_job(job_fd)
             os.dup2(result_fd, RESULT_FD)
-            for name in [name for name in sys.modules if name.partition(".")[0] in HIDDEN]:
-                del sys.modules[name]
             kernel.close(layers, keep=RESULT_FD)
         except BaseException as error:
             os.write(result_fd, frame(["fault", _describe(error)]))
             return
-        say(["ready"])
+        os.write(RESULT_FD, READY)
         perform(job, stage)
     except MemoryError:
         os.write(RESULT_FD, MEMORY_FRAME)
@@ -183,6 +185,8 @@ def main():
     hello = {"python": platform.python_version(), "have": kernel.have, "notes": kernel.notes}
     stage = _stage.Stage()
     _stage.warm_up()
+    for name in [name for name in sys.modules if name.partition(".")[0] in HIDDEN]:
+        del sys.modules[name]
     os.dup2(0, 2)  # errors of the start were wanted; from here on nobody reads them
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, the pages shared with every child

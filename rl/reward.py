@@ -29,9 +29,9 @@ from numbers import Real
 from typing import NamedTuple
 
 from rl.errors import InputError
-from rl.sandbox import Result, Sandbox, SandboxError, Suite
+from rl.sandbox import Result, Sandbox, SandboxError
 from rl.source import extract_code, parse_source
-from rl.taskset import Task, hidden_inputs
+from rl.taskset import Task, make_suite
 
 PURE, DEPTH, WRAP = 0.4, 0.3, 0.3
 FULL_DEPTH = 5                # deeper nesting earns no more
@@ -78,7 +78,7 @@ class Grader:
         self._suites, problems = {}, []
         for task in tasks:
             try:
-                self._suites[task.name] = _suite(sandbox, task, case_seed)
+                self._suites[task.name] = make_suite(sandbox, task, case_seed)
             except SandboxError as failure:
                 problems.append(f"{task.name}: {failure}")
         if problems:
@@ -99,12 +99,6 @@ class Grader:
         return Grade(code=code, verdict=result.verdict, correct=result.verdict == "pass",
                      reward=reward_of(result.verdict, style.style, self._style_weight),
                      detail=result.detail, flags=result.flags, wall_s=result.wall_s, **style._asdict())
-
-
-def _suite(sandbox: Sandbox, task: Task, case_seed: int) -> Suite:
-    inputs = task.record(sandbox) if task.record else hidden_inputs(task, case_seed)
-    return sandbox.expect(task.program(task.reference), task.called, inputs, one_element_list=task.one_element_list,
-                          relative=task.relative)
 
 
 def reward_of(verdict: str, style: float, style_weight: float) -> float:

@@ -3,6 +3,7 @@
     python -m rl.sandbox FILE.jsonl                      # the attempts of a file
     python -m rl.sandbox --soak 10000 [FILE.jsonl]       # so many mixed candidates, a tenth of them from the file
     python -m rl.sandbox --references [--repeats 5] [--humaneval HumanEval.jsonl.gz] [--mbpp sanitized-mbpp.json]
+    python -m rl.sandbox --mutants                       # wrong programs made of our tasks: every one must fail
     python -m rl.sandbox --bench [--rounds 5] [--candidates 1000]        # beside other executors, on equal work
 
 `--busy [N]` keeps N processes as busy as a trainer beside any of them. SANDBOX_WORKERS, CASE_SECONDS and
@@ -30,7 +31,7 @@ from rl.neighbours import busy
 from rl.sandbox import VERDICTS, Result, Sandbox, Suite
 from rl.sandbox_bench import bench
 from rl.sandbox_mixture import Candidate
-from rl.sandbox_soak import references, soak
+from rl.sandbox_soak import mutants, references, soak
 from rl.settings import SandboxSettings
 from tasks import code_benchmarks, lc_easy_tasks
 
@@ -189,6 +190,8 @@ def run(options, settings: SandboxSettings) -> int:
                           options.rounds) else 0
     if options.references:
         return watched(settings, partial(references, tasks=all_references(options), repeats=options.repeats), lambda box: [])
+    if options.mutants:
+        return watched(settings, partial(mutants, tasks=lc_easy_tasks.TASKS), lambda box: [])
     tasks, attempts = read(options.file) if options.file else ({}, [])
     who = partial(who_leaves_it, tasks, attempts)
     if options.soak:
@@ -208,6 +211,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("file", nargs="?", metavar="FILE.jsonl", help="attempts with known verdicts")
     parser.add_argument("--soak", type=number, metavar="N", help="grade N mixed candidates")
     parser.add_argument("--references", action="store_true", help="grade all reference solutions, again and again")
+    parser.add_argument("--mutants", action="store_true", help="grade wrong programs made of our tasks")
     parser.add_argument("--repeats", type=number, default=5, metavar="N", help="how often (5)")
     parser.add_argument("--humaneval", metavar="FILE", help="also HumanEval's solutions, from the published file")
     parser.add_argument("--mbpp", metavar="FILE", help="also MBPP's")
@@ -216,9 +220,10 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--candidates", type=number, default=1000, metavar="N", help="of each kind (1000)")
     parser.add_argument("--busy", type=number, nargs="?", const=1, default=0, metavar="N", help="busy processes beside it (1)")
     options = parser.parse_args(arguments)
-    if (modes := bool(options.soak) + options.references + options.bench) > 1 or (modes == 0 and not options.file):
-        parser.error("give a FILE.jsonl, or one of --soak, --references and --bench")
-    if options.file and (options.references or options.bench):
+    alone = options.references + options.mutants + options.bench
+    if (modes := bool(options.soak) + alone) > 1 or (modes == 0 and not options.file):
+        parser.error("give a FILE.jsonl, or one of --soak, --references, --mutants and --bench")
+    if options.file and alone:
         parser.error("a FILE.jsonl goes with --soak or alone")
     if options.candidates < options.rounds:
         parser.error(f"--candidates {options.candidates} cannot be cut into --rounds {options.rounds}")

@@ -89,6 +89,13 @@ def hidden_inputs(task: Task, seed: int) -> tuple[tuple, ...]:
     return tuple(fresh.values())
 
 
+def make_suite(sandbox, task: Task, case_seed: int):
+    """The sandbox's Suite of the task's hidden cases under `case_seed`; SandboxError where its reference fails on them."""
+    inputs = task.record(sandbox) if task.record else hidden_inputs(task, case_seed)
+    return sandbox.expect(task.program(task.reference), task.called, inputs, one_element_list=task.one_element_list,
+                          relative=task.relative)
+
+
 def load_tasks(data: DataSettings) -> list[Task]:
     """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
     if data.tasks not in PROVIDERS:
