@@ -24,7 +24,7 @@ from rl.errors import InputError
 from rl.loop import prepare, sampling_of
 from rl.probe import ProbeGrader, probe
 from rl.probe_report import compare, comparison_text, document, probe_text, read
-from rl.settings import LEAVES, Settings, value_of
+from rl.settings import Settings, values_of
 from rl.taskset import load_tasks
 
 
@@ -52,7 +52,7 @@ def main() -> int:
 
     about = {"model": model.name, "lora": settings.model.lora, "time": datetime.datetime.now().isoformat(timespec="seconds"),
              "seconds": found.seconds, "git": command.git_revision(), "sandbox": sandbox.description, "dtype": str(dtype),
-             "settings": {name: value_of(settings, name) for name in LEAVES}}
+             "settings": values_of(settings)}
     report = document(about, found.groups, found.entropy, found.rechecked, found.weak)
     write_aside(out, json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
     print(f"{probe_text(report)}\n\nwritten: {out}")

@@ -14,19 +14,21 @@ import os
 import sys
 import time
 
-from rl import checkpoint, command, config, grpo, lora, pretrained
+from rl import checkpoint, command, config, grpo, lora, pretrained, tracker
 from rl.datalog import RunLog
 from rl.device import explain_memory
+from rl.lock import claimed
 from rl.loop import prepare, train_step
 from rl.progress import Progress
 from rl.reward import Grader
+from rl.settings import values_of
 from rl.signals import Interrupted, Signals
 from rl.taskset import batch, load_tasks
 
 
 def main() -> int:
     """The whole run, from settings to the last checkpoint; returns the exit code."""
-    loaded = config.load(os.environ, training=True)
+    loaded = command.with_adapter(config.load(os.environ, training=True))
     settings = loaded.settings
     tasks = load_tasks(settings.data)
     batch(tasks, 0, settings.trainer.tasks_per_step, settings.trainer.seed)
@@ -34,30 +36,35 @@ def main() -> int:
         return command.dry_run(loaded)
 
     # Everything that can be wrong is found before the weights are read.
+    tracker.check(settings.run.tracker)
     source, dtype, facts = command.find_model(settings)
     prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
-    with Signals() as signals, command.open_sandbox(settings) as sandbox, Progress(settings.trainer.steps) as progress:
+    with (Signals() as signals, claimed(run), command.open_sandbox(settings) as sandbox,
+          Progress(settings.trainer.steps) as progress, tracker.Tracker(settings.run.tracker, run) as tracked):
         grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
         state, step = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
         log = RunLog.resume(run, step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
                                   "trained values": f"{lora.count(state.adapter):,}"})
-        command.write_config(run, settings, sandbox.description)
+        command.write_config(run, loaded, sandbox.description)
+        tracked.begin(values_of(settings), config.recorded(run)["started"], step, bool(settings.run.resume))
         started = time.monotonic()
         progress.begin(step)
-        saved = step if settings.run.resume else None
+        saved, base_model = step, pretrained.hub_name(settings.model.model)
 
         def save():
             nonlocal saved
-            checkpoint.save(run, step, state, settings.trainer.seed, settings.model.model, settings.run.keep_last,
+            checkpoint.save(run, step, state, settings.trainer.seed, base_model, settings.run.keep_last,
                             settings.run.keep_every)
             saved = step
 
         try:
+            if not settings.run.resume:    # so that a kill at any later moment leaves something to go on with
+                save()
             while step < settings.trainer.steps and not command.out_of_time(started, settings.trainer.max_hours):
                 chosen = [prompts[i] for i in batch(tasks, step, settings.trainer.tasks_per_step, settings.trainer.seed)]
                 new_state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
@@ -66,16 +73,18 @@ def main() -> int:
                     log.completions(step, groups)
                     log.pools(step, groups)
                     log.step(step, metrics)
+                    tracked.step(step, metrics)
                     progress.step(step, metrics, sum(len(group.samples) for group in groups))
                     if step % settings.run.save_every == 0:
                         save()
+            if saved != step:
+                with signals.held():
+                    save()
         except Interrupted as stop:
             if saved != step:
                 save()
             print(f"{stop}: saved step {step}; go on with RESUME={run} python train_grpo.py", flush=True)
             return stop.exit_code
-        if saved != step:
-            save()
         command.report_end(run, step, settings)
     return 0
 

@@ -33,8 +33,9 @@ def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, ke
     final = run / "checkpoints" / f"step_{step:05d}"
     aside = final.with_name(f".{final.name}.tmp")
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        final.parent.mkdir(exist_ok=True)
+        _sweep(final.parent)
+        aside.mkdir()
         lora.save_npz(aside / f"lora_step{step:05d}.npz", state.adapter)
         lora.save_peft(aside, state.adapter, base_model)
         moments = _numbered("mu", state.mu) | _numbered("nu", state.nu)
@@ -42,22 +43,22 @@ def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, ke
         (aside / STATE).write_text(json.dumps({"step": step, "seed": seed}) + "\n")
         for path in [*aside.iterdir(), aside]:
             _to_disk(path)
-        if final.exists():  # the same step again, after a resume without progress
-            shutil.rmtree(final)
+        _hide(final)  # the same step again, where a damaged one stood
         aside.rename(final)
+        for old in to_remove(steps(run), keep_last, keep_every):
+            _hide(run / "checkpoints" / f"step_{old:05d}")
         _to_disk(final.parent)
+        _sweep(final.parent)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise CheckpointError(f"{final}: {error.strerror or error}; earlier checkpoints are intact. "
                               f"Free space or mend permissions, then go on with RESUME={run}") from error
-    for old in to_remove(steps(run), keep_last, keep_every):
-        shutil.rmtree(run / "checkpoints" / f"step_{old:05d}")
     return final
 
 
 def to_remove(done: list[int], keep_last: int, keep_every: int) -> list[int]:
-    """Steps whose checkpoints go: all but the last few and the multiples of keep_every (0: none of those)."""
-    return [step for step in sorted(done)[:-keep_last] if not (keep_every and step % keep_every == 0)]
+    """Steps whose checkpoints go: all but the last few and the multiples of keep_every (0: none of those); the start goes too."""
+    return [step for step in sorted(done)[:-keep_last] if not (keep_every and step and step % keep_every == 0)]
 
 
 def steps(run: Path) -> list[int]:
@@ -86,6 +87,18 @@ def restore(run: Path, cfg, rank: int) -> tuple[TrainState, int]:
 def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:
     """Upper bound on the disk the checkpoints of a run take: adapter twice, two moments, fp32, one more while writing."""
     return adapter_values * 4 * 4 * (keep_last + 1 + permanent)
+
+
+def _hide(folder: Path) -> None:
+    """Take a checkpoint away in one move, so that a kill never leaves a half-removed one that looks whole."""
+    if folder.exists():
+        folder.rename(folder.with_name(f".{folder.name}.old"))
+
+
+def _sweep(checkpoints: Path) -> None:
+    """Remove what is hidden: replaced or outdated checkpoints, and what a killed process left half-written."""
+    for left in checkpoints.glob(".step_*"):
+        shutil.rmtree(left)
 
 
 def _numbered(name: str, tree) -> dict[str, np.ndarray]:

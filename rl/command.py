@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import os
 import platform
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from rl import checkpoint, config, plan
 from rl.datalog import LogError, write_aside
 from rl.device import pick_attention, pick_dtype, use_compilation_cache
 from rl.errors import InputError
+from rl.peft_file import read_adapter
 from rl.pretrained import HUB_IDS, SHAPES, Source, resolve
 from rl.report import gather
 from rl.report_page import write
@@ -72,6 +74,15 @@ def find_model(settings: Settings) -> tuple[Source, object, dict[str, str]]:
                                              f"{cfg.attention} ({kernel_why})", "sampling": source.chat.ignored_sampling}
 
 
+def with_adapter(loaded: config.Loaded) -> config.Loaded:
+    """The settings with rank and alpha of the adapter that LORA names; a resumed run has them on record already."""
+    settings = loaded.settings
+    if settings.run.resume or not settings.model.lora:
+        return loaded
+    stored = read_adapter(settings.model.lora)
+    return config.adopt(loaded, {"lora_rank": stored.rank, "lora_alpha": stored.alpha}, f"LORA {settings.model.lora}")
+
+
 def open_sandbox(settings: Settings) -> Sandbox:
     """The sandbox that the settings ask for; a context manager."""
     s = settings.sandbox
@@ -103,6 +114,9 @@ def check_disk(run: Path, cfg, settings: Settings) -> None:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"OUT={run} cannot be made ({error.strerror}): choose a folder you may write to") from error
+    if not os.access(run, os.W_OK | os.X_OK):
+        raise InputError(f"{run} cannot be written to (a folder of somebody else's, or a disk mounted read-only): mend that, or "
+                         "choose another OUT; a run may be copied and resumed elsewhere")
     need, free = disk_need(cfg, settings), shutil.disk_usage(run).free
     if need > free:
         raise InputError(f"the run needs up to {size(need)} under {run}, {size(free)} are free: free space, or lower KEEP_LAST "
@@ -132,15 +146,15 @@ def dry_run(loaded: config.Loaded) -> int:
     return 0
 
 
-def write_config(run: Path, settings: Settings, sandbox: str) -> None:
-    """config.yaml: the settings as resolved, and what they ran with; a resumed run keeps its first record and adds one."""
+def write_config(run: Path, loaded: config.Loaded, sandbox: str) -> None:
+    """config.yaml: the settings as resolved, their origins, what they ran with; a resumed run keeps its record and adds one."""
     packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "tokenizers", "safetensors")}
     about = {"started": datetime.datetime.now().isoformat(timespec="seconds"), "git": git_revision(), "sandbox": sandbox,
              "python": platform.python_version(), "platform": platform.platform(), **packages}
-    if settings.run.resume:
+    if loaded.settings.run.resume:
         first = config.recorded(run)
         about = first | {"resumed": [*first.get("resumed", []), about]}
-    write_aside(run / "config.yaml", config.dump(settings, about).encode())
+    write_aside(run / "config.yaml", config.dump(loaded.settings, about, config.provenance(loaded)).encode())
 
 
 def git_revision() -> str:

@@ -8,7 +8,6 @@ Not checked here: whether a model, an adapter or a task exists. Those who load t
 """
 import difflib
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +16,10 @@ import yaml
 
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Leaf, Settings, help_text, text_of, value_of
+from rl.values import typed
 
-__all__ = ["Loaded", "Settings", "SettingsError", "check_training", "dump", "from_run", "help_text", "listing", "load",
-           "recorded"]
+__all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "dump", "from_run", "help_text", "listing", "load",
+           "provenance", "recorded"]
 
 
 class SettingsError(InputError):
@@ -46,9 +46,10 @@ class Given(NamedTuple):
     place: str
 
 
-ABOUT = "about"   # the part of a run's config.yaml that records versions and the like; no setting, so skipped
+# The parts of a run's config.yaml that record versions and the like, and where settings came from; no settings, so skipped.
+ABOUT, ORIGINS = "about", "origins"
+PREFIXES = {"TRAIN", "TRAINING", "GRPO", *(section.upper() for section in SECTIONS)}   # that one may put before a name
 PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
-WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 def load(environ, training=False) -> Loaded:
@@ -96,9 +97,39 @@ def _forbidden(folder, saved, asked) -> list[str]:
     return problems
 
 
-def recorded(folder) -> dict:
-    """What the config.yaml of a run records beside its settings."""
-    return yaml.safe_load(_run_file(folder).read_text(encoding="utf-8")).get(ABOUT) or {}
+def recorded(folder, part=ABOUT) -> dict:
+    """What the config.yaml of a run records beside its settings: about the program (ABOUT), or their ORIGINS."""
+    return yaml.safe_load(_run_file(folder).read_text(encoding="utf-8")).get(part) or {}
+
+
+def adopt(loaded: Loaded, values: dict[str, Any], place: str) -> Loaded:
+    """The settings with values that `place`, such as the adapter to start from, fixes; one chosen otherwise is a problem."""
+    problems = []
+    for name, value in values.items():
+        leaf, asked = LEAVES[name], value_of(loaded.settings, name)
+        if loaded.origins[name] != "default" and not math.isclose(asked, value, rel_tol=1e-6):
+            problems.append(f"{name.upper()}={text_of(asked)} ({loaded.origins[name]}): {place} has {name.upper()}="
+                            f"{text_of(value)} and keeps it; leave {name.upper()} out, or start a new adapter")
+        elif not leaf.low <= value <= leaf.high:
+            problems.append(f"{place} has {name.upper()}={text_of(value)}; this program takes {leaf.limits}")
+    if problems:
+        raise SettingsError(problems)
+    return loaded._replace(settings=_with(loaded.settings, values), origins=loaded.origins | dict.fromkeys(values, place))
+
+
+def provenance(loaded: Loaded) -> dict[str, str]:
+    """Leaf name -> where its value came from, for all but the defaults; a resumed run keeps what it first recorded."""
+    run = loaded.settings.run.resume
+    first, found = recorded(run, ORIGINS) if run else {}, {}
+    for name, origin in loaded.origins.items():
+        kept = bool(run) and origin == f"run {run}"
+        if kept and value_of(loaded.settings, name) != LEAVES[name].default:
+            origin = first.get(name, "not recorded")
+        elif kept:
+            origin = first.get(name, "default")
+        if origin != "default" and name not in PLACES:
+            found[name] = f"{origin}, on resume" if run and not kept else origin
+    return found
 
 
 def check_training(settings: Settings) -> None:
@@ -118,13 +149,14 @@ def _training_problems(settings: Settings) -> list[str]:
     return problems
 
 
-def dump(settings: Settings, about: dict | None = None) -> str:
-    """The settings as YAML by section, readable by CONFIG and RESUME; `about` is recorded beside them."""
+def dump(settings: Settings, about: dict | None = None, origins: dict | None = None) -> str:
+    """The settings as YAML by section, readable by CONFIG and RESUME; `about` and `origins` are recorded beside them."""
     tree = {}
     for leaf in LEAVES.values():
         if leaf.name not in PLACES:
             tree.setdefault(leaf.section, {})[leaf.name] = value_of(settings, leaf.name)
-    return yaml.safe_dump(tree | ({ABOUT: about} if about else {}), sort_keys=False, allow_unicode=True)
+    beside = {name: part for name, part in ((ORIGINS, origins), (ABOUT, about)) if part}
+    return yaml.safe_dump(tree | beside, sort_keys=False, allow_unicode=True)
 
 
 def listing(loaded: Loaded) -> str:
@@ -169,7 +201,7 @@ def _read_yaml(path, problems) -> list[Given]:
 
 def _flatten(path, key, value, problems) -> list[Given]:
     """The settings under one top-level key: a section's, or the key itself."""
-    if key == ABOUT:
+    if key in (ABOUT, ORIGINS):
         return []
     if key in SECTIONS and (value is None or isinstance(value, dict)):
         return [given for name, inner in (value or {}).items()
@@ -191,7 +223,8 @@ def _from_key(path, key, value, section, problems) -> list[Given]:
     elif section not in (None, leaf.section):
         problems.append(f"{where}{key}: {leaf.name} is in section {leaf.section}; move it there, or to the top level")
     elif value is not None:
-        return [Given(leaf, key, value, f"{where}{key}: {_short(value)}", f"CONFIG {path}")]
+        return [Given(leaf, key, value, f"{where}{key}: {_short(value)}",
+                      f"CONFIG {path}" + (f" ({key})" if key != leaf.name else ""))]
     return []
 
 
@@ -208,7 +241,7 @@ def _accept(givens, problems) -> dict[str, tuple[Any, str]]:
     for given in givens:
         leaf = given.leaf
         try:
-            value = _typed(leaf, given.value)
+            value = typed(leaf, given.value)
         except (ValueError, OverflowError):
             quoted = ", in quotes" if leaf.type is str and not isinstance(given.value, str) else ""
             problems.append(f"{given.shown}: {leaf.name.upper()} takes {leaf.limits}{quoted} ({leaf.help}); "
@@ -221,45 +254,18 @@ def _accept(givens, problems) -> dict[str, tuple[Any, str]]:
     return accepted
 
 
-def _typed(leaf: Leaf, value):
-    """`value` as the leaf's type and within its limits, or ValueError."""
-    if leaf.type is bool:
-        if isinstance(value, bool):
-            return value
-        if str(value).lower() not in WORDS:
-            raise ValueError
-        return WORDS[str(value).lower()]
-    if leaf.type is str:
-        if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
-            raise ValueError
-        if leaf.pattern and not re.fullmatch(leaf.pattern, value):
-            raise ValueError
-        return value
-    number = _number(leaf.type, value)
-    if not leaf.low <= number <= leaf.high:   # false for NaN too
-        raise ValueError
-    return number
-
-
-def _number(kind, value):
-    """`value` (a number, or its text as YAML 1.1 leaves '2e-5') as a whole number or a float, or ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError
-    if kind is int and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
-        return int(value)
-    number = float(value)
-    if kind is int and number != math.floor(number):   # OverflowError for infinity, ValueError for NaN
-        raise ValueError
-    return kind(value if isinstance(value, int) else number)   # a float would round a large whole number
-
-
 def _near_misses(environ) -> list[str]:
     """Warnings for variables that look like a misspelt setting; anything further off is none of our business."""
-    known = {name.upper() for name in NAMES} | {"CONFIG"}
-    near = {name: difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.8)
-            for name in sorted(set(environ) - known)}
-    return [f"{name} is not a setting and is ignored; did you mean {match[0]}?"
-            for name, match in near.items() if match]
+    known = sorted({name.upper() for name in NAMES} | {"CONFIG"})
+    warnings = []
+    for name in sorted(set(environ) - set(known)):
+        prefix, _, rest = name.upper().partition("_")
+        near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+        if prefix in PREFIXES and not near:
+            near = difflib.get_close_matches(rest, known, n=1, cutoff=0.8)
+        if near:
+            warnings.append(f"{name} is not a setting and is ignored; did you mean {near[0]}?")
+    return warnings
 
 
 def _run_file(folder) -> Path:
@@ -273,11 +279,16 @@ def _short(value) -> str:
 
 def _finish(chosen, problems, environ, training) -> Loaded:
     """Settings with the chosen values; raises everything found wrong."""
-    settings = Settings()
-    for name, (value, _) in chosen.items():
-        section = LEAVES[name].section
-        settings = replace(settings, **{section: replace(getattr(settings, section), **{name: value})})
+    settings = _with(Settings(), {name: value for name, (value, _) in chosen.items()})
     if problems := problems + (_training_problems(settings) if training else []):
         raise SettingsError(problems)
     origins = {name: chosen[name][1] if name in chosen else "default" for name in LEAVES}
     return Loaded(settings, origins, _near_misses(environ))
+
+
+def _with(settings: Settings, values: dict[str, Any]) -> Settings:
+    """The settings with these leaves changed."""
+    for name, value in values.items():
+        section = LEAVES[name].section
+        settings = replace(settings, **{section: replace(getattr(settings, section), **{name: value})})
+    return settings

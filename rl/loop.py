@@ -14,6 +14,7 @@ from rl.errors import InputError
 from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
 from rl.grpo import AdamW, Objective, TrainState, advantages, pack_groups, update
 from rl.recheck import recheck
+from rl.reward import grade_safely
 from rl.settings import Settings
 from rl.taskset import Task, messages
 
@@ -66,7 +67,7 @@ def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sa
 
 def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str]) -> tuple[list[datalog.Group], list[float]]:
     """The samples with their grades, grouped by prompt; and the seconds that each took to grade."""
-    grades = grader.grade([(prompts[p].task, text) for p, text in zip(rollouts.prompt_B, texts, strict=True)])
+    grades = grade_safely(grader, [(prompts[p].task, text) for p, text in zip(rollouts.prompt_B, texts, strict=True)])
     samples = [datalog.Sample.of(text, int(n), finish, g) for text, n, finish, g in
                zip(texts, rollouts.length_B, rollouts.finish_B, grades, strict=True)]
     N = len(samples) // len(prompts)

@@ -3,7 +3,8 @@
     {"scale": alpha / rank, "layers": [{"self_attn": {"q_proj": {"a": a_DR, "b": b_RE}, ...}, "mlp": {...}}, ...]}
 
 y = x @ w + scale * (x @ a) @ b, on all seven projections.  a starts random, b at zero, so a new adapter changes nothing.
-On disk it is PEFT's layout (a folder with adapter_model.safetensors and adapter_config.json) or one .npz."""
+On disk it is PEFT's layout (a folder with adapter_model.safetensors and adapter_config.json) or one .npz; what of other
+people's PEFT folders can be used, rl/peft_file.py decides."""
 
 import json
 import math
@@ -12,14 +13,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save
 
 from qwen2_jax import ATTENTION_PROJECTIONS, MLP_PROJECTIONS, ModelConfig, projection_shapes
-from rl.errors import InputError
-
-
-class AdapterError(InputError):
-    """An adapter that cannot be used: of another rank or model, incomplete, or unreadable."""
+from rl.peft_file import CONFIG, WEIGHTS, AdapterError, read_adapter
 
 
 def init(key, cfg: ModelConfig, rank: int, alpha: float) -> dict:
@@ -92,8 +89,9 @@ def save_peft(folder: Path, adapter, base_model: str) -> None:
         "lora_alpha": float(adapter["scale"]) * rank, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
         "target_modules": [*ATTENTION_PROJECTIONS, *MLP_PROJECTIONS], "inference_mode": True, "modules_to_save": None,
     }
-    save_file(to_peft(adapter), folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    # not the library's save_file, whose error for a full disk is no OSError
+    (folder / WEIGHTS).write_bytes(save(to_peft(adapter), metadata={"format": "pt"}))
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
 
 def save_npz(path: Path, adapter) -> None:
@@ -104,31 +102,33 @@ def save_npz(path: Path, adapter) -> None:
 def load(path: str | Path, cfg: ModelConfig, rank: int | None = None) -> dict:
     """The adapter of a PEFT folder, an .npz, or a checkpoint folder holding one; AdapterError lists all that does not fit.
 
-    rank: what the caller's settings say; None takes the file's."""
-    path = Path(path)
-    tensors, scale = _read(path)
-    shapes, problems, ranks = {}, [], set()
+    rank: what the caller's settings say; None takes the file's.  Projections that a PEFT adapter leaves out get zeros for both
+    halves, so they add nothing and, having no gradient, stay out of further training."""
+    stored = read_adapter(path)
+    tensors, problems, ranks = dict(stored.tensors), [], set()
     empty = lambda: {part: {p: {} for p in group} for part, group in projection_shapes(cfg).items()}  # noqa: E731
     layers = [empty() for _ in range(cfg.num_hidden_layers)]
     for i, part, projection in _names({"layers": layers}):
-        at = f"base_model.model.model.layers.{i}.{part}.{projection}"
+        module = f"model.layers.{i}.{part}.{projection}"
         d, e = projection_shapes(cfg)[part][projection]
-        for leaf, suffix, axis, size in (("a", "lora_A", 1, d), ("b", "lora_B", 0, e)):
-            found = tensors.pop(f"{at}.{suffix}.weight", None)
-            if found is None or found.ndim != 2 or found.shape[axis] != size:
-                shapes[f"{at}.{suffix}"] = None if found is None else found.shape
+        for leaf, suffix, shape in (("a", "lora_A", (stored.rank, d)), ("b", "lora_B", (e, stored.rank))):
+            axis = int(leaf == "b")  # the one that is the rank
+            found = tensors.pop(f"base_model.model.{module}.{suffix}.weight", None)
+            if found is None and not stored.trains(module):
+                found = np.zeros(shape, np.float32)
+            if found is None or found.ndim != 2 or found.shape[1 - axis] != shape[1 - axis]:
+                problems.append(f"{module}.{suffix}: {'missing' if found is None else f'shape {found.shape}'}")
                 continue
-            ranks.add(found.shape[1 - axis])
+            ranks.add(found.shape[axis])
             layers[i][part][projection][leaf] = jnp.asarray(found.T, jnp.float32)
-    problems += [f"{name}: {'missing' if shape is None else f'shape {shape}'}" for name, shape in list(shapes.items())[:6]]
-    problems += [f"{name} has no place in this model" for name in list(tensors)[:6]]
+    problems = problems[:6] + [f"{name} has no place in this model" for name in list(tensors)[:6]]
     if problems:
         raise AdapterError(f"{path} is not an adapter of this model ({cfg.num_hidden_layers} layers, width {cfg.hidden_size}): "
                            + "; ".join(problems) + ". Use the model it was trained on (MODEL=), or another adapter.")
     if len(ranks) != 1 or rank not in (None, *ranks):
         raise AdapterError(f"{path} has rank {sorted(ranks)}, the settings say LORA_RANK={rank}. "
                            f"Set LORA_RANK={max(ranks)}, or start a new adapter.")
-    return {"scale": jnp.float32(scale), "layers": layers}
+    return {"scale": jnp.float32(stored.alpha / stored.rank), "layers": layers}
 
 
 def rank_of(adapter) -> int:
@@ -142,21 +142,3 @@ def _names(adapter):
         for part, projections in (("self_attn", ATTENTION_PROJECTIONS), ("mlp", MLP_PROJECTIONS)):
             for projection in projections:
                 yield i, part, projection
-
-
-def _read(path: Path):
-    """(tensors by PEFT name, scale) of a file or folder."""
-    try:
-        if path.is_dir():
-            config = json.loads((path / "adapter_config.json").read_text())
-            if config.get("use_dora") or config.get("use_rslora") or config.get("bias", "none") != "none":
-                raise AdapterError(f"{path}: DoRA, rank-stabilised scaling and trained biases are not supported")
-            return load_file(path / "adapter_model.safetensors"), config["lora_alpha"] / config["r"]
-        with np.load(path) as archive:
-            tensors = {name: archive[name] for name in archive.files}
-        return tensors, tensors.pop("scale")
-    except AdapterError:
-        raise
-    except Exception as error:  # a torn file raises one of many types; the user needs the path and the reason
-        raise AdapterError(f"{path} cannot be read as an adapter (a PEFT folder or an .npz of ours): "
-                           f"{type(error).__name__}: {error}") from error

@@ -66,6 +66,11 @@ def resolve(model: str) -> Source:
                      "nor a hub id (owner/name)" + (f"; did you mean {near[0]}?" if near else ""))
 
 
+def hub_name(model: str) -> str:
+    """The name by which other programs know a model: the hub id of a short name, any other as it is."""
+    return HUB_IDS.get(model, model)
+
+
 def load(source: Source, dtype) -> Model:
     """The model with its parameters in dtype; ModelError lists tensors that are missing, misshapen or without a use."""
     asked = set()

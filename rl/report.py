@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rl.config import ABOUT
+from rl.config import ABOUT, ORIGINS
 from rl.curves import value
 from rl.datalog import LogError
 from rl.errors import InputError
@@ -38,6 +38,7 @@ class Report(NamedTuple):
     run: Path
     rows: list[dict]
     settings: dict[str, dict[str, Any]]    # section -> name -> value, as config.yaml has them
+    origins: dict[str, str]                # name -> where its value came from; defaults, and all of older runs, are left out
     about: dict[str, Any]
     signs: Signs | None
     probes: list[Probes]
@@ -66,9 +67,9 @@ def gather(folder: Path, given: Sequence[tuple[Path, Path]] = ()) -> Report:
     if rows and (without := [row["step"] for row in rows if not _completions(run, row["step"]).is_file()]):
         missing.append(f"completions: of {len(without)} of {len(rows)} steps, the first is {without[0]}")
     own = None if probes or not rows else _attempt("samples", lambda: run_sides(run), None, missing)
-    about = config.pop(ABOUT, None)
-    return Report(run, rows, {name: part for name, part in config.items() if isinstance(part, dict)},
-                  about if isinstance(about, dict) else {}, signs, probes, own, missing)
+    origins, about = ({} if not isinstance(part := config.pop(name, None), dict) else part for name in (ORIGINS, ABOUT))
+    return Report(run, rows, {name: part for name, part in config.items() if isinstance(part, dict)}, origins, about,
+                  signs, probes, own, missing)
 
 
 def parts_of(folder: Path) -> tuple[Path, Path | None]:

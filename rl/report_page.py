@@ -262,8 +262,9 @@ def settings(report: Report) -> Html | None:
     if not report.settings:
         return None
     found = [(section, str(name), content) for section, part in report.settings.items() for name, content in part.items()]
-    chosen = [f"{name.upper()}={shown(content)}" for _, name, content in found if _origin(name, content) != "default"]
-    lines = [(element("code", name.upper()), shown(content) or "(blank)", _origin(name, content), section)
+    origins = {name: _origin(name, content, report.origins.get(name)) for _, name, content in found}
+    chosen = [f"{name.upper()}={shown(content)}" for _, name, content in found if origins[name] != "default"]
+    lines = [(element("code", name.upper()), shown(content) or "(blank)", origins[name], section)
              for section, name, content in found]
     about = [(name, shown(content)) for name, content in report.about.items()]
     return joined(element("p", element("code", " ".join(chosen) or "all settings are the defaults")),
@@ -278,11 +279,14 @@ def shown(content) -> str:
     return "" if content is None else text_of(content)
 
 
-def _origin(name: str, content) -> str:
+def _origin(name: str, content, recorded) -> str:
     if name not in LEAVES:
         return "unknown to this version"
-    default = LEAVES[name].default
-    return "default" if content in (None, default) else f"set (default {text_of(default) or 'blank'})"
+    default, (kind, _, place) = LEAVES[name].default, str(recorded or "set").partition(" ")
+    said = f"{kind} {short(place)}" if place else kind    # a path as short as elsewhere on the page
+    if content in (None, default):
+        return said if recorded else "default"
+    return f"{said} (default {text_of(default) or 'blank'})"
 
 
 def _steps(rows: Sequence[dict]) -> str:

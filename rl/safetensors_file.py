@@ -1,12 +1,13 @@
 """Weights in safetensors files, one or many: checked by their headers, then read tensor by tensor through a memory map.
 
 Reading the bytes here rather than through the safetensors library gives bfloat16 arrays, which NumPy alone lacks, and sizes
-that can be checked before anything is loaded."""
+that can be checked before anything is loaded.  Writing them here needs no more memory than one tensor."""
 
 import json
 import math
+import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,19 +54,46 @@ class SafeTensors(Mapping):
 
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self._entries[name]
-        if entry.dtype not in DTYPES:
-            raise ValueError(f"{entry.file.name}: {name} is stored as {entry.dtype}; only {', '.join(DTYPES)} are supported, "
-                             "so take the unquantised checkpoint or a .gguf file")
         if entry.file not in self._maps:
             self._maps[entry.file] = np.memmap(entry.file, np.uint8, "r")
-        raw = np.asarray(self._maps[entry.file])[entry.start : entry.start + entry.size]
-        return raw.view(DTYPES[entry.dtype]).reshape(entry.shape)
+        return _array(name, entry, np.asarray(self._maps[entry.file]))
 
     def __iter__(self):
         return iter(self._entries)
 
     def __len__(self):
         return len(self._entries)
+
+
+def _array(name: str, entry: Entry, data: np.ndarray) -> np.ndarray:
+    """The tensor as a view of its file's bytes."""
+    if entry.dtype not in DTYPES:
+        raise ValueError(f"{entry.file.name}: {name} is stored as {entry.dtype}; only {', '.join(DTYPES)} are supported, "
+                         "so take the unquantised checkpoint or a .gguf file")
+    return data[entry.start : entry.start + entry.size].view(DTYPES[entry.dtype]).reshape(entry.shape)
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """All tensors of one file, in memory; ValueError when it is missing, cut off or damaged."""
+    header = read_header(path)
+    data = np.fromfile(path, np.uint8)
+    return {name: np.array(_array(name, entry, data)) for name, entry in header.items()}
+
+
+def write_tensors(path: Path, shapes: dict[str, tuple[np.dtype, tuple[int, ...]]], tensor: Callable[[str], np.ndarray]) -> None:
+    """Write one file, on the disk when this returns; `tensor` is asked for each name in turn and gives that dtype and shape."""
+    names, header, end = {dtype: name for name, dtype in DTYPES.items()}, {"__metadata__": {"format": "pt"}}, 0
+    for name, (dtype, shape) in shapes.items():
+        begin, end = end, end + math.prod(shape) * dtype.itemsize
+        header[name] = {"dtype": names[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors start at a multiple of 8 bytes, as the format asks
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in shapes:
+            file.write(np.ascontiguousarray(tensor(name)).reshape(-1).view(np.uint8))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _wanted(folder: Path) -> dict[str, set[str]]:

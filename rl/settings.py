@@ -22,8 +22,10 @@ class ModelSettings:
     dtype: str = setting("auto", "numbers of the frozen weights; auto: float32 on CPU, bfloat16 on GPU, float16 where "
                          "bfloat16 is missing", choices=("auto", "float32", "bfloat16", "float16"))
     lora: str = setting("", "adapter to start from, or to probe: a checkpoint of a run or a PEFT folder")
-    lora_rank: int = setting(16, "rank of the adapter on all seven projections", 1, 512, aliases=("lora_r",))
-    lora_alpha: float = setting(32.0, "the adapter's output is scaled by LORA_ALPHA / LORA_RANK", 1e-3, 1e4)
+    lora_rank: int = setting(16, "rank of the adapter on all seven projections; with LORA that adapter's own", 1, 512,
+                             aliases=("lora_r",))
+    lora_alpha: float = setting(32.0, "the adapter's output is scaled by LORA_ALPHA / LORA_RANK; with LORA "
+                                "that adapter's own", 1e-3, 1e4)
     remat: str = setting("full", "what the backward pass recomputes: full keeps only layer inputs, dots keeps matrix "
                          "products too, none keeps everything (fastest, most memory)", choices=("full", "dots", "none"))
     attention: str = setting("auto", "attention kernel; auto: cudnn where it can be used, else einsum",
@@ -111,6 +113,8 @@ class RunSettings:
     save_every: int = setting(25, "steps between checkpoints", 1, 10_000_000, aliases=("save_steps",), on_resume=True)
     keep_last: int = setting(3, "latest checkpoints kept", 1, 1_000_000, aliases=("save_total_limit",), on_resume=True)
     keep_every: int = setting(0, "checkpoints at multiples of this many steps stay for good; 0 = none", 0, 10_000_000)
+    tracker: str = setting("none", "where metrics go besides metrics.jsonl; wandb stays offline unless WANDB_MODE says "
+                           "otherwise", choices=("none", "tensorboard", "wandb"), aliases=("report_to",), on_resume=True)
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,11 @@ NAMES = {name: leaf for leaf in LEAVES.values() for name in (leaf.name, *leaf.al
 def value_of(settings: Settings, name: str) -> Any:
     """The value of the leaf called `name`."""
     return getattr(getattr(settings, LEAVES[name].section), name)
+
+
+def values_of(settings: Settings) -> dict[str, Any]:
+    """Leaf name -> value of all settings."""
+    return {name: value_of(settings, name) for name in LEAVES}
 
 
 def text_of(value: Any) -> str:

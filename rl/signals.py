@@ -2,13 +2,16 @@
 
 import os
 import signal
+import threading
 from contextlib import contextmanager
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
-class Interrupted(Exception):
-    """SIGINT or SIGTERM arrived; `exit_code` is what the command should end with."""
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM arrived; `exit_code` is what the command should end with.
+
+    No Exception, so that nothing that catches those on its way takes it for a fault of its own."""
 
     def __init__(self, signum):
         super().__init__(signal.Signals(signum).name)
@@ -16,23 +19,32 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """Turns the first signal into Interrupted, at once or, inside `held`, at the end of that block."""
+    """Turns the first signal into Interrupted, at once or, inside `held`, at the end of that block.
+
+    Python's handlers wait until the main thread is back from a compilation or a step on the device. A second signal must
+    not, so a thread of its own counts them, from the pipe that the C-level handler writes to."""
 
     def __init__(self):
         self._caught = None
         self._holding = False
 
     def __enter__(self):
+        read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        threading.Thread(target=_end_at_the_second, args=(read,), daemon=True).start()
         self._before = {signum: signal.signal(signum, self._handle) for signum in EXIT_CODES}
         return self
 
     def __exit__(self, *_):
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._write)
 
     def _handle(self, signum, _frame):
-        if self._caught is not None:
-            os._exit(EXIT_CODES[signum])
+        if self._caught is not None:    # the second: the thread is ending the process
+            return
         self._caught = signum
         if not self._holding:
             raise Interrupted(signum)
@@ -47,3 +59,14 @@ class Signals:
             self._holding = False
         if self._caught is not None:
             raise Interrupted(self._caught)
+
+
+def _end_at_the_second(read: int) -> None:
+    """Ends the process when two of our signals have come; returns when the pipe's other end is closed."""
+    seen = 0
+    while data := os.read(read, 64):
+        for signum in data:
+            seen += signum in EXIT_CODES
+            if seen == 2:
+                os._exit(EXIT_CODES[signum])
+    os.close(read)

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import resource
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -43,8 +45,8 @@ def test_a_checkpoint_holds_what_others_read(tmp_path):
 
 
 def test_the_last_few_and_the_permanent_ones_stay(tmp_path):
-    """KEEP_LAST=2 and KEEP_EVERY=4 over steps 1..9 leave 4, 8 and 9."""
-    for step in range(1, 10):
+    """KEEP_LAST=2 and KEEP_EVERY=4 over steps 0..9 leave 4, 8 and 9: the start is no multiple worth its disk."""
+    for step in range(10):
         save(tmp_path, step, keep_last=2, keep_every=4)
     assert checkpoint.steps(tmp_path) == [4, 8, 9]
 
@@ -94,3 +96,85 @@ def test_a_full_disk_leaves_earlier_checkpoints_whole(tmp_path, monkeypatch):
 
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00001"]
     assert checkpoint.restore(tmp_path, CFG, 4)[1] == 1
+
+
+def limited(size):
+    """No file of this process may grow beyond so many bytes, as on a disk that fills up; gives back what undoes that."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("file", ["lora_step00002.npz", "adapter_model.safetensors", "optimizer.npz", "state.json"])
+def test_whichever_file_the_disk_refuses(tmp_path, file, monkeypatch):
+    """The kernel refuses to let that file grow: the same clear error, nothing left aside, the earlier checkpoint whole."""
+    size = (save(tmp_path, 1) / file.replace("00002", "00001")).stat().st_size
+    writers = {"lora_step00002.npz": (checkpoint.lora, "save_npz"), "adapter_model.safetensors": (checkpoint.lora, "save_peft"),
+               "optimizer.npz": (checkpoint.np, "savez"), "state.json": (checkpoint.Path, "write_text")}
+    owner, name = writers[file]
+    write = getattr(owner, name)
+
+    def refused(path, *arguments, **named):
+        if name == "write_text" and path.name != file:
+            return write(path, *arguments, **named)
+        undo = limited(size - 1)
+        try:
+            return write(path, *arguments, **named)
+        finally:
+            undo()
+
+    monkeypatch.setattr(owner, name, refused)
+    with pytest.raises(checkpoint.CheckpointError, match="step_00002: File too large.*earlier checkpoints are intact.*RESUME"):
+        save(tmp_path, 2)
+    monkeypatch.undo()
+
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00001"]
+    assert checkpoint.restore(tmp_path, CFG, 4)[1] == 1
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing that catches errors sees it, nothing is tidied."""
+
+
+CHANGES = ("mkdir", "rename", "unlink", "rmdir", "fsync")    # what a save asks of the file system, besides writing
+
+
+@pytest.mark.parametrize("saved", [3, 2])
+def test_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new(tmp_path, monkeypatch, saved):
+    """Of a new step and of one that is there already, ended before each change to the folder in turn: a whole one restores.
+
+    The same save, made again, succeeds and tidies up."""
+    left = 10**9
+
+    def counted(real):
+        def call(*arguments, **named):
+            nonlocal left
+            if left == 0:
+                raise Killed
+            left -= 1
+            return real(*arguments, **named)
+        return call
+
+    for name in CHANGES:
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    (tmp_path / "before").mkdir()
+    states = {seed: state(seed) for seed in (1, 2, 9)}
+    first = {seed: np.asarray(jax.tree.leaves(made.nu)[0]) for seed, made in states.items()}
+    for step in (1, 2):
+        save(tmp_path / "before", step, states[step], keep_last=2)
+    for moments in range(1000):
+        run = tmp_path / str(moments)
+        shutil.copytree(tmp_path / "before", run)
+        left = moments
+        try:
+            save(run, saved, states[9], keep_last=2)
+            break
+        except Killed:
+            left = 10**9
+        restored, step = checkpoint.restore(run, CFG, 4)
+        found = np.asarray(jax.tree.leaves(restored.nu)[0])
+        assert (found == first[9]).all() if step == 3 else any((found == first[seed]).all() for seed in (step, 9))
+        save(run, saved, states[9], keep_last=2)
+        assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step_{n:05d}" for n in (saved - 1, saved)]
+        assert checkpoint.restore(run, CFG, 4)[1] == saved
+    assert moments > 10, "the save changed the folder in ways that this test does not see"

@@ -122,6 +122,15 @@ def test_trl_spellings_work_in_both_places(tmp_path, alias, name):
     assert from_env.origins[name] == f"env {alias.upper()}"
 
 
+def test_the_name_that_was_used_is_part_of_the_origin(tmp_path):
+    """A value under another trainer's spelling says which, from either source; under our own name nothing is added."""
+    path = yaml_file(tmp_path, "trainer: {lr: 1e-4, steps: 3}\n")
+    origins = load({"CONFIG": path, "NUM_GENERATIONS": "4"}).origins
+
+    assert (origins["learning_rate"], origins["steps"], origins["group"]) == (f"CONFIG {path} (lr)", f"CONFIG {path}",
+                                                                              "env NUM_GENERATIONS")
+
+
 @pytest.mark.parametrize("text, value", [("1", True), ("true", True), ("YES", True), ("on", True),
                                          ("0", False), ("False", False), ("no", False), ("off", False)])
 def test_switches_take_the_usual_words(tmp_path, text, value):
@@ -257,6 +266,8 @@ def test_training_refuses_samples_that_cannot_differ():
 
 @pytest.mark.parametrize("name, meant", [("STEP", "STEPS"), ("LEARNING_RATES", "LEARNING_RATE"), ("TOPK", "TOP_K"),
                                          ("MAX_TOKENS", "MAX_NEW_TOKENS"), ("N_TASK", "N_TASKS"), ("steps", "STEPS"),
+                                         ("LEARNIG_RATE", "LEARNING_RATE"), ("TRAIN_STEPS", "STEPS"),
+                                         ("GENERATION_GRUOP", "GROUP"), ("model_dtype", "DTYPE"),
                                          ("LORA_RANKS", "LORA_RANK"), ("CONFIGS", "CONFIG"), ("NUM_GENERATION",
                                                                                               "NUM_GENERATIONS")])
 def test_near_miss_variables_are_warned_of(name, meant):
@@ -275,7 +286,8 @@ def test_ordinary_variables_are_not_warned_of():
         TEMP TMP CI GITHUB_ACTIONS RUNNER_OS VIRTUAL_ENV PYTHONPATH PYTHONHASHSEED CONDA_PREFIX CONDA_DEFAULT_ENV
         CUDA_VISIBLE_DEVICES CUDA_HOME LD_LIBRARY_PATH JAX_PLATFORMS XLA_FLAGS XLA_PYTHON_CLIENT_MEM_FRACTION HF_HOME
         HF_HUB_CACHE HF_HUB_OFFLINE HF_TOKEN OMP_NUM_THREADS SLURM_JOB_ID SLURM_NTASKS SLURM_STEP_ID COLUMNS LINES TZ
-        DEBIAN_FRONTEND COLORTERM INVOCATION_ID JOURNAL_STREAM MANPATH GROUPS_FILE MODULEPATH PS1 UID EUID _ WINDOWID"""
+        DEBIAN_FRONTEND COLORTERM INVOCATION_ID JOURNAL_STREAM MANPATH GROUPS_FILE MODULEPATH
+        RUN_ID RUN_URL MODEL_DIR DATA_DIR TRAIN_DIR RUNNER_TEMP REWARD_URL TRAINING_JOB_NAME PS1 UID EUID _ WINDOWID"""
 
     assert load(dict.fromkeys(ordinary.split(), "x")).warnings == []
 
@@ -366,6 +378,49 @@ def test_resume_reports_all_problems_at_once(tmp_path):
     problems = refused({"RESUME": run_folder(tmp_path), "GROUP": "4", "SEED": "x", "OUT": "elsewhere"})
 
     assert len(problems) == 3
+
+
+# Where values came from
+
+def saved(loaded, folder):
+    """Write a run's config.yaml as the commands do; returns what it records of origins."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(config.dump(loaded.settings, {"git": "abc"}, config.provenance(loaded)))
+    return config.recorded(folder, config.ORIGINS)
+
+
+def test_origins_are_recorded_and_outlive_resumes(tmp_path):
+    """Variable, file or alias for all that was chosen; a resumed run keeps them and adds what it changed, also twice."""
+    path, run = yaml_file(tmp_path, "group_size: 4\nseed: 0\n"), tmp_path / "run"
+    first = saved(load({"CONFIG": path, "MAX_STEPS": "6", "OUT": str(run), "RUN_NAME": "x"}), run)
+    assert first == {"group": f"CONFIG {path} (group_size)", "seed": f"CONFIG {path}", "steps": "env MAX_STEPS",
+                     "run_name": "env RUN_NAME"}
+    second = saved(load({"RESUME": str(run), "SAVE_EVERY": "2"}), run)
+    assert second == first | {"save_every": "env SAVE_EVERY, on resume"}
+    third = saved(load({"RESUME": str(run), "STEPS": "9", "GROUP": "4"}), run)
+    assert third == second | {"steps": "env STEPS, on resume"}
+    assert load({"CONFIG": str(run / "config.yaml")}).settings.trainer.steps == 9, "the record is no setting"
+
+
+def test_a_run_older_than_the_record_says_so(tmp_path):
+    """Values that differ from the defaults are marked, defaults are left out."""
+    folder = run_folder(tmp_path, STEPS="3")
+    assert config.provenance(load({"RESUME": folder})) == {"steps": "not recorded"}
+
+
+def test_an_adapter_brings_its_rank_and_alpha():
+    """They replace the defaults under the adapter's name; one that was chosen otherwise, or is beyond the limits, is refused."""
+    brought = {"lora_rank": 4, "lora_alpha": 6.0}
+    loaded = config.adopt(load({"LORA_ALPHA": "6"}), brought, "LORA x")
+    assert (loaded.settings.model.lora_rank, loaded.settings.model.lora_alpha) == (4, 6.0)
+    assert (loaded.origins["lora_rank"], loaded.origins["lora_alpha"]) == ("LORA x", "LORA x")
+    with pytest.raises(SettingsError) as caught:
+        config.adopt(load({"LORA_R": "8", "LORA_ALPHA": "7"}), brought, "LORA x")
+    assert [line.split(":")[0] for line in caught.value.problems] == ["LORA_RANK=8 (env LORA_R)",
+                                                                      "LORA_ALPHA=7.0 (env LORA_ALPHA)"]
+    assert "LORA x has LORA_RANK=4" in caught.value.problems[0]
+    with pytest.raises(SettingsError, match="LORA x has LORA_RANK=1000; this program takes a whole number from 1 to 512"):
+        config.adopt(load({}), {"lora_rank": 1000}, "LORA x")
 
 
 # Showing

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import pytest
+import yaml
 
 from rl import markup
 from rl.curves import CURVES, HEIGHT, WIDTH, Curve, Line, draw, label, running_mean, short_number, ticks, values, window
@@ -225,6 +226,18 @@ def test_settings_say_where_they_came_from(run):
                     ["STEPS", "12", "set (default 600)", "trainer"], ["SEED", "0", "default", "trainer"],
                     ["UNHEARD_OF", "1", "unknown to this version", "elsewhere"]]
     assert "LORA_RANK=4 STEPS=12 UNHEARD_OF=1" in text and "abc" in text and "started 2026-01-02T03:04:05" in text
+
+
+def test_recorded_origins_are_shown(run):
+    """A run that recorded where each value came from says so, files as short as elsewhere; defaults that were chosen too."""
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["origins"] = {"lora_rank": "CONFIG /somebody/s/own/grpo.yaml (lora_r)", "steps": "env MAX_STEPS, on resume",
+                         "seed": "env SEED"}
+    (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    text = re.sub("<[^>]+>", "|", page(gather(run)))
+    for words in ("CONFIG grpo.yaml (lora_r) (default 16)", "env MAX_STEPS, on resume (default 600)", "|env SEED|"):
+        assert words in text
+    assert "somebody" not in text and "LORA_RANK=4 STEPS=12 SEED=0" in text
 
 
 # ---- curves ----------------------------------------------------------------------------------------------------------

@@ -22,10 +22,11 @@ MIDDLE = {"rl.loop", "rl.generate", "rl.reward", "rl.grpo",
 WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "rl.datalog", "rl.compare", "rl.config",
                "rl.settings", "rl.stats", "rl.signs", "rl.source", "rl.errors", "rl.probe_report", "rl.samples",
                "rl.report", "rl.report_page", "rl.report_parts", "rl.curves", "rl.markup", "rl.progress", "rl.leftovers",
-               "rl.sandbox_report", "rl.sandbox_bench", "rl.sandbox_soak", "rl.sandbox_mixture", "rl.sandbox_peers"}
+               "rl.sandbox_report", "rl.sandbox_bench", "rl.sandbox_soak", "rl.sandbox_mixture", "rl.sandbox_peers",
+               "rl.tracker", "rl.lock", "rl.values"}
 RUNTIME = {"jax", "jaxlib", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
 COMES_WITH_JAX = {"ml_dtypes"}   # jax and jaxlib require it, as huggingface_hub requires PyYAML
-EXTRAS = {"gguf", "jinja2"}
+EXTRAS = {"gguf", "jinja2", "tensorboardX", "wandb"}
 ORACLES = {"torch", "transformers", "peft", "optax"}
 DISTRIBUTION = {"yaml": "PyYAML"}   # where a package is imported under another name than it is installed
 
@@ -314,6 +315,19 @@ def test_every_setting_is_read_by_the_product():
             found |= settings_read(tree)
 
     assert not {leaf.name for leaf in LEAVES.values() if (leaf.section, leaf.name) not in found}
+
+
+def test_every_setting_has_a_test_that_it_acts():
+    """tests/test_settings_act.py names them: none missing, none invented, each of them there and about the setting."""
+    from tests.test_settings_act import ACTS
+    files = {}
+    assert set(ACTS) == set(LEAVES), "a row for each setting, in tests/test_settings_act.py"
+    for leaf, named in ACTS.items():
+        assert named, leaf
+        for file, _, test in (name.partition("::") for name in named):
+            text = files.setdefault(file, (ROOT / "tests" / file).read_text(encoding="utf-8"))
+            assert f"def {test}(" in text, f"{leaf}: {file} has no {test}"
+        assert any(leaf in files[name.partition("::")[0]].lower() for name in named), f"{leaf} is named in none of {named}"
 
 
 def test_nothing_but_config_reads_the_environment_for_settings(module):

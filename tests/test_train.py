@@ -13,10 +13,12 @@ import pytest
 import yaml
 
 import train_grpo
-from rl import command, pretrained
+from rl import checkpoint, command, pretrained
 from rl.datalog import read_rows
 from rl.device import explain_memory
+from rl.lock import claimed
 from tests.taught_checkpoint import taught_names
+from tests.test_tracker import FakeWandb
 
 SMALL = {"STEPS": "2", "TASKS_PER_STEP": "2", "GROUP": "4", "MAX_NEW_TOKENS": "48", "TASK_NAMES": ",".join(taught_names()),
          "LORA_RANK": "2", "LORA_ALPHA": "4", "SAVE_EVERY": "1", "SANDBOX_WORKERS": "1", "LEARNING_RATE": "1e-3"}
@@ -89,6 +91,7 @@ def test_a_run_writes_what_the_notes_say(whole):
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step_00004", "step_00005", "step_00006"]
     assert any(row["grad_norm"] > 0 for row in rows) and rows[-1]["lora_delta_norm"] > 0, "nothing was learnt from"
     assert config["trainer"]["steps"] == 6 and {"git", "jax", "sandbox"} <= set(config["about"])
+    assert config["origins"]["steps"] == "env STEPS" and "seed" not in config["origins"], "defaults have no other origin"
     assert sum(line.startswith("step ") for line in out.splitlines()) == 6 and "\r" not in out
     assert "sampling settings" in out and "clip never acts" in out
 
@@ -104,6 +107,7 @@ def test_three_and_three_steps_are_six(whole, taught_model, tmp_path):
     assert_same_run(whole[0], run, 6)
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["trainer"]["steps"] == 6, "what a resume changed holds for the next one"
+    assert (config["origins"]["steps"], config["origins"]["group"]) == ("env STEPS, on resume", "env GROUP")
     assert [record["git"] for record in config["about"]["resumed"]] == [config["about"]["git"]]
 
 
@@ -209,6 +213,59 @@ def test_an_adapter_of_another_rank_is_refused_before_anything_is_written(train,
     assert code == 2 and "LORA_RANK=3" in err and "LORA_RANK=2" in err
 
 
+def test_rank_and_alpha_come_with_the_adapter(train, taught_model, whole, tmp_path, monkeypatch):
+    """LORA alone is enough: --dry-run shows rank and alpha of the file with their origin, whatever the defaults are."""
+    env = environ(taught_model, tmp_path / "run", LORA=str(whole[0] / "checkpoints/step_00006"))
+    del env["LORA_RANK"], env["LORA_ALPHA"]
+    code, out, _ = train(env, "--dry-run")
+    shown = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.startswith("  LORA_")}
+    assert code == 0 and shown == {"LORA_RANK": ["2", "LORA"], "LORA_ALPHA": ["4.0", "LORA"]}
+
+
+def test_a_folder_in_use_is_refused(train, taught_model, whole, tmp_path):
+    """A second process on a run that is going, new or resumed: one line, and the run stays as it was."""
+    run = tmp_path / "run"
+    shutil.copytree(whole[0], run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with claimed(run):
+        code, _, err = train({"RESUME": str(run), "STEPS": "7"})
+    assert code == 2 and f"{run} is in use by process {os.getpid()}" in err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_early(train, taught_model, whole, tmp_path, monkeypatch):
+    """A disk mounted read-only, as the system call reports it: said before the weights are read; nothing changes."""
+    run = tmp_path / "run"
+    shutil.copytree(whole[0], run)
+    monkeypatch.setattr(command.os, "access", lambda path, mode: path != run)
+    monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("the weights were read"))
+    code, _, err = train({"RESUME": str(run), "STEPS": "7"})
+    assert code == 2 and f"{run} cannot be written to" in err and "read-only" in err
+
+
+def test_a_short_run_follows_its_settings(train, taught_model, whole, tmp_path, monkeypatch):
+    """RUN_NAME ends the folder's name; SAVE_EVERY, KEEP_LAST and KEEP_EVERY decide what is kept; STYLE_WEIGHT=0 pays 0 or 1."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb())
+    env = environ(taught_model, "", STEPS="5", SAVE_EVERY="2", KEEP_LAST="1", KEEP_EVERY="2", RUN_NAME="short", STYLE_WEIGHT="0",
+                  TRACKER="wandb")
+    code, out, err = train(env)
+    assert code == 0, err
+    run, = (tmp_path / "runs").iterdir()
+    assert run.name.endswith("-short")
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step_0000{n}" for n in (2, 4, 5)]
+    rewards = lambda run: {row["reward"] for n in (1, 2) for row in read_rows(run / f"completions/completions_0000{n}.jsonl")}  # noqa: E731
+    assert rewards(run) <= {0.0, 1.0} and not rewards(whole[0]) <= {0.0, 1.0}
+    assert [arguments[1] for call, arguments, _ in sys.modules["wandb"].calls if call == "log"] == [1, 2, 3, 4, 5]
+
+
+def test_a_run_out_of_time_ends_cleanly(train, taught_model, tmp_path):
+    """MAX_HOURS over before the first step: saved, exit code 0, told how to go on."""
+    code, out, err = train(environ(taught_model, tmp_path / "run", MAX_HOURS="1e-9"))
+    assert code == 0 and "MAX_HOURS=1e-09 reached at step 0" in out and f"RESUME={tmp_path / 'run'}" in out, err
+    assert checkpoint.steps(tmp_path / "run") == [0]
+
+
 def test_weights_that_cannot_be_read_leave_the_folder_free(train, taught_model, tmp_path, monkeypatch):
     """When loading fails nothing has been written yet, so the same OUT can be used again."""
     def broken(*_):
@@ -232,6 +289,46 @@ def test_a_full_disk_is_refused_before_the_run(train, taught_model, tmp_path, mo
     monkeypatch.setattr(command.shutil, "disk_usage", lambda path: usage)
     code, _, err = train(environ(taught_model, tmp_path / "run"))
     assert code == 2 and "KEEP_LAST" in err and "1000" in err.replace("0.0 MB", "1000")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own of 400 kB, where this user may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_in_the_middle_loses_nothing_that_was_written(whole, taught_model, tmp_path, small_disk):
+    """A real full disk: one line with the way on, exit code 2, every checkpoint whole; with room again, the unbroken run."""
+    process = start(environ(taught_model, small_disk / "run", STEPS="60", KEEP_LAST="50", SAVE_EVERY="1")
+                    | {"PYTHONPATH": str(no_disk_check(tmp_path))})
+    out = process.communicate(timeout=600)[0]
+    assert process.returncode == 2 and "No space left on device" in out and "RESUME=" in out and "Traceback" not in out, out
+    saved = checkpoint.steps(small_disk / "run")
+    assert saved and not [*(small_disk / "run" / "checkpoints").glob(".*")]
+
+    run = tmp_path / "run"
+    shutil.copytree(small_disk / "run", run)
+    process = start({"RESUME": str(run), "STEPS": "6"})
+    out = process.communicate(timeout=600)[0]
+    if saved[-1] <= 6:
+        assert process.returncode == 0, out
+        assert_same_run(whole[0], run, 6)
+    for step in (step for step in saved if step <= 6):
+        assert state_of(run, step)
+
+
+def no_disk_check(folder):
+    """A sitecustomize that makes every disk look large, as one that others fill up during the run did at its start."""
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(
+        "import shutil\nreal = shutil.disk_usage\nshutil.disk_usage = lambda path: real(path)._replace(free=10**12)\n")
+    return folder / "site"
 
 
 @pytest.mark.slow

@@ -1,0 +1,40 @@
+"""A setting's value from what a user wrote: the leaf's type, within its limits.  Knows nothing of where it was written."""
+
+import math
+import re
+
+from rl.settings import Leaf
+
+WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def typed(leaf: Leaf, value):
+    """`value` as the leaf's type and within its limits, or ValueError."""
+    if leaf.type is bool:
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() not in WORDS:
+            raise ValueError
+        return WORDS[str(value).lower()]
+    if leaf.type is str:
+        if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
+            raise ValueError
+        if leaf.pattern and not re.fullmatch(leaf.pattern, value):
+            raise ValueError
+        return value
+    number = _number(leaf.type, value)
+    if not leaf.low <= number <= leaf.high:   # false for NaN too
+        raise ValueError
+    return number
+
+
+def _number(kind, value):
+    """`value` (a number, or its text as YAML 1.1 leaves '2e-5') as a whole number or a float; ValueError or OverflowError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    if kind is int and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
+        return int(value)
+    number = float(value)
+    if kind is int and number != math.floor(number):   # OverflowError for infinity, ValueError for NaN
+        raise ValueError
+    return kind(value if isinstance(value, int) else number)   # a float would round a large whole number

@@ -1,0 +1,83 @@
+"""The promise of 8 GB, from shapes alone: XLA's plan of the default step at the 0.5B's size beside the same sums done by hand."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import pytest
+
+from qwen2_jax import SHAPES
+from rl import plan
+from rl.settings import Settings
+
+LIMIT = 7e9    # of an 8 GB card: the rest is the driver's, the display's and the allocator's
+PROMPT = 256    # tokens; the prompts of lc_easy are shorter
+
+# Qwen2.5-Coder-0.5B, written out a second time on purpose.
+V, D, F, L, HC, KC = 151_936, 896, 4_864, 24, 14 * 64, 2 * 64
+ROWS, TASKS, GROUP, NEW, RANK, CHUNK = 64, 8, 8, 192, 16, 256
+
+A_LAYER = 2 * D + (D * HC + HC) + 2 * (D * KC + KC) + HC * D + 3 * D * F    # two norms; q, k, v with biases; o; gate, up, down
+WEIGHTS = V * D + L * A_LAYER + D    # the embedding is the head as well
+ADAPTER = RANK * L * ((D + HC) + 2 * (D + KC) + (HC + D) + 3 * (D + F))
+A_TOKEN = L * 2 * KC    # keys and values of one token
+CACHES = ROWS * NEW * A_TOKEN + TASKS * PROMPT * A_TOKEN
+PACKED = PROMPT + GROUP * NEW    # tokens of one group in the update; the last ones are never fed, padding makes up for it
+LOGITS, SAMPLED_LOGITS = CHUNK * V, ROWS * V
+HIDDEN = 2 * PACKED * D    # the last layer's output and its gradient, of one group
+
+
+def planned(**model):
+    """The plan of the default run with fp16 weights, with some model settings changed."""
+    settings = Settings()
+    return plan.memory(SHAPES["0.5B"], jnp.dtype("float16"), replace(settings, model=replace(settings.model, **model)), PROMPT)
+
+
+@pytest.fixture(scope="module")
+def default():
+    """The plan as a run on a small card would have it."""
+    return planned()
+
+
+def test_the_sums_are_of_the_default_run():
+    """64 rows, rank 16, chunks of 256, full rematerialisation: what the sums below take for granted."""
+    s = Settings()
+    assert (s.trainer.tasks_per_step, s.generation.group, s.generation.max_new_tokens) == (TASKS, GROUP, NEW)
+    assert (s.model.lora_rank, s.objective.logit_chunk, s.model.remat) == (RANK, CHUNK, "full")
+    assert (WEIGHTS, ADAPTER) == (494_032_768, 8_798_208)
+
+
+def test_what_must_exist_is_what_the_hand_says(default):
+    """Weights, adapter with gradient and two moments, caches, and layer inputs kept for the backward pass: to the byte."""
+    assert default["weights"] == WEIGHTS * 2
+    assert default["adapter, gradient and moments"] == ADAPTER * 4 * 4
+    assert default["key/value caches"] == CACHES * 2
+    assert default["kept for the backward pass"] == L * PACKED * D * 2
+
+
+def test_temporaries_are_what_the_hand_says(default):
+    """Of the update, the logits of one chunk and their gradient; the CPU's compiler adds fp32 copies of half-precision operands.
+
+    A GPU multiplies half precision as it is, so there the copies go and these are upper bounds."""
+    copied_head = V * D * 4
+    assert default["update temporaries"] == pytest.approx(2 * LOGITS * 4 + HIDDEN * 4 + copied_head, rel=0.02)
+    copies = WEIGHTS * 4 + CACHES * 4
+    assert copies < default["sampler temporaries"] < copies + 6 * SAMPLED_LOGITS * 4
+
+
+def test_the_default_step_fits_an_8_gb_card(default):
+    """The peak, by XLA's plan with the CPU's copies and by hand with room for them, is below 7 GB."""
+    fixed = WEIGHTS * 2 + ADAPTER * 16
+    sampling = CACHES * 2 + WEIGHTS * 4 + CACHES * 4 + 6 * SAMPLED_LOGITS * 4
+    updating = L * PACKED * D * 2 + 2 * LOGITS * 4 + HIDDEN * 4 + V * D * 4
+    by_hand = fixed + max(sampling, updating)
+    assert default["peak"] == pytest.approx(by_hand, rel=0.05)
+    assert default["peak"] < LIMIT and by_hand < LIMIT
+
+
+def test_the_plan_can_say_no(default):
+    """Without rematerialisation the same step does not fit: the plan sees what the settings do."""
+    without = planned(remat="none")
+    assert without["peak"] > LIMIT
+    assert without["kept for the backward pass"] > 50 * default["kept for the backward pass"]
+    whole = ROWS * NEW * V * 4    # logits of all positions at once, which no setting makes
+    assert whole > LIMIT > default["peak"]

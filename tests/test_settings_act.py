@@ -1,0 +1,178 @@
+"""Every setting does what it says: a table of which test shows it, and the way from a setting to what it changes.
+
+What a constant of the sampler, the loss or the optimiser does is tested where that part is; here, that the setting is the
+constant. `test_structure.py` checks that the table is complete and that its tests exist."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import train_grpo
+from rl import command, config, datalog, grpo, loop, lora
+from rl.reward import Grade
+from tests import small_model
+
+HERE = "test_settings_act.py"
+PASSED = f"{HERE}::test_a_setting_is_its_constant_and_no_other"
+STEPPED = f"{HERE}::test_a_step_follows_its_settings"
+SHORT = "test_train.py::test_a_short_run_follows_its_settings"
+ACTS = {    # leaf -> the tests that turn red when it is not read, or does something else
+    "model": ["test_pretrained.py::test_a_folder_goes_before_the_hub", "test_probe.py::test_the_command_probes_a_model"],
+    "dtype": [f"{HERE}::test_the_number_format", "test_pretrained.py::test_parameters_have_the_dtype_asked_for"],
+    "lora": ["test_train.py::test_a_starting_adapter_is_used", "test_train.py::test_rank_and_alpha_come_with_the_adapter"],
+    "lora_rank": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
+    "lora_alpha": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
+    "remat": [PASSED, "test_grpo.py::test_memory_settings_change_memory_only", "test_plan.py::test_the_plan_can_say_no"],
+    "attention": ["test_train.py::test_bad_input_is_one_message_and_exit_code_2", f"{HERE}::test_the_attention_kernel"],
+    "tasks": ["test_code_benchmarks.py::test_humaneval_asks_to_complete_the_prompt"],
+    "split": ["test_taskset.py::test_split_parts_the_tasks"],
+    "n_tasks": ["test_taskset.py::test_n_tasks_takes_the_first_of_a_fixed_shuffled_order"],
+    "tasks_file": ["test_code_benchmarks.py::test_an_unusable_file_is_refused"],
+    "task_names": ["test_taskset.py::test_task_names_choose_and_keep_the_order"],
+    "style_hint": ["test_loop.py::test_the_style_hint_reaches_the_prompt"],
+    "case_seed": ["test_reward.py::test_a_case_seed_is_other_cases", "test_probe.py::test_graders_get_seeds_of_their_own"],
+    "group": [STEPPED],
+    "n_samples": ["test_probe.py::test_the_command_probes_a_model"],
+    "temperature": [PASSED, "test_generate.py::test_logprobs_and_entropy_are_those_of_the_forward_at_the_temperature"],
+    "top_k": [PASSED, "test_generate.py::test_top_k_and_top_p_on_hand_computed_masses"],
+    "top_p": [PASSED, "test_generate.py::test_top_k_and_top_p_on_hand_computed_masses"],
+    "max_new_tokens": [PASSED, "test_generate.py::test_rows_end_at_the_first_stop_id"],
+    "decode_block": [PASSED, "test_generate.py::test_compaction_changes_nothing"],
+    "max_prompt_tokens": ["test_loop.py::test_prompts_are_prepared_once_and_too_long_ones_named"],
+    "eps_low": [PASSED, "test_grpo.py::test_clipping_acts"],
+    "eps_high": [PASSED, "test_grpo.py::test_clipping_acts"],
+    "updates_per_batch": [STEPPED, f"{HERE}::test_warm_up_counts_steps"],
+    "logit_chunk": [PASSED, "test_grpo.py::test_memory_settings_change_memory_only"],
+    "style_weight": ["test_reward.py::test_correctness_gates", SHORT],
+    "shuffle_rewards": [STEPPED, "test_loop.py::test_shuffled_rewards_are_dealt_out_at_random"],
+    "sandbox_workers": [f"{HERE}::test_the_sandbox_gets_its_settings"],
+    "case_seconds": [f"{HERE}::test_the_sandbox_gets_its_settings", "test_sandbox.py::test_time_limit_is_cpu_time"],
+    "recheck_share": ["test_recheck.py::test_the_share_decides_and_repeats"],
+    "allow_weak_sandbox": [f"{HERE}::test_the_sandbox_gets_its_settings", "test_sandbox_layers.py::test_levels"],
+    "steps": ["test_train.py::test_three_and_three_steps_are_six"],
+    "tasks_per_step": ["test_train.py::test_a_run_writes_what_the_notes_say",
+                       "test_taskset.py::test_a_batch_is_a_function_of_its_arguments"],
+    "learning_rate": [PASSED, "test_grpo.py::test_adamw_is_optax"],
+    "warmup_steps": [f"{HERE}::test_warm_up_counts_steps", "test_grpo.py::test_adamw_is_optax"],
+    "weight_decay": [PASSED, "test_grpo.py::test_adamw_is_optax"],
+    "adam_beta1": [PASSED, "test_grpo.py::test_adamw_is_optax"],
+    "adam_beta2": [PASSED, "test_grpo.py::test_adamw_is_optax"],
+    "adam_eps": [PASSED, "test_grpo.py::test_adamw_is_optax"],
+    "max_grad_norm": [PASSED, "test_grpo.py::test_adamw_is_optax"],
+    "seed": [STEPPED, "test_generate.py::test_randomness_is_seed_step_task_and_sample"],
+    "max_hours": ["test_train.py::test_a_run_out_of_time_ends_cleanly"],
+    "run_name": [SHORT],
+    "out": ["test_train.py::test_a_run_writes_what_the_notes_say", "test_probe.py::test_out_is_checked_before_the_probe"],
+    "resume": ["test_train.py::test_three_and_three_steps_are_six"],
+    "save_every": [SHORT],
+    "keep_last": [SHORT, "test_checkpoint.py::test_the_last_few_and_the_permanent_ones_stay"],
+    "keep_every": [SHORT, "test_checkpoint.py::test_the_last_few_and_the_permanent_ones_stay"],
+    "tracker": ["test_tracker.py::test_wandb_gets_every_step_and_stays_offline", SHORT],
+}
+
+
+def settings(**values):
+    """The default settings, but for these."""
+    return config.load({name.upper(): str(value) for name, value in values.items()}).settings
+
+
+CONSTANTS = (loop.sampling_of, loop.objective_of, loop.optimiser_of)
+FIELDS = {    # leaf -> another value, and the fields that must follow it
+    "temperature": (0.5, {"Sampling.temperature", "Objective.temperature"}), "top_k": (7, {"Sampling.top_k"}),
+    "top_p": (0.5, {"Sampling.top_p"}), "max_new_tokens": (9, {"Sampling.max_new_tokens"}),
+    "decode_block": (3, {"Sampling.block"}),
+    "eps_low": (0.1, {"Objective.eps_low"}), "eps_high": (0.9, {"Objective.eps_high"}),
+    "logit_chunk": (32, {"Objective.logit_chunk"}), "remat": ("dots", {"Objective.remat"}),
+    "learning_rate": (0.5, {"AdamW.learning_rate"}), "weight_decay": (0.25, {"AdamW.weight_decay"}),
+    "adam_beta1": (0.5, {"AdamW.beta1"}), "adam_beta2": (0.75, {"AdamW.beta2"}), "adam_eps": (0.125, {"AdamW.eps"}),
+    "max_grad_norm": (2.0, {"AdamW.max_grad_norm"})}
+
+
+@pytest.mark.parametrize("leaf", FIELDS)
+def test_a_setting_is_its_constant_and_no_other(leaf):
+    """Of all constants of sampler, loss and optimiser exactly its own take the value, the rest stay."""
+    def constants(found):
+        made = [make(found) for make in CONSTANTS]
+        return {f"{type(one).__name__}.{name}": value for one in made for name, value in one._asdict().items()}
+
+    value, fields = FIELDS[leaf]
+    before, after = constants(settings()), constants(settings(**{leaf: value}))
+    assert {name for name in before if before[name] != after[name]} == fields
+    assert all(after[name] == value for name in fields)
+
+
+def test_warm_up_counts_steps():
+    """WARMUP_STEPS is in steps, the optimiser counts updates; UPDATES_PER_BATCH of them make a step."""
+    assert loop.optimiser_of(settings(warmup_steps=3)).warmup_steps == 3
+    assert loop.optimiser_of(settings(warmup_steps=3, updates_per_batch=2)).warmup_steps == 6
+
+
+class Counting:
+    """A grader that pays for what the text is: its reward is a function of the ids alone."""
+
+    def grade(self, pairs):
+        """Between 0 and 1, by the text."""
+        return [Grade(text, "pass", True, sum(map(ord, text)) % 7 / 6, 0.5, 1, 1, True, 0, "", ()) for _, text in pairs]
+
+
+@pytest.fixture(scope="module")
+def stepped():
+    """One real training step of a small random model under some settings: (state, groups, metrics)."""
+    model = small_model.model()
+    model.chat.decode = lambda ids: " ".join(map(str, ids))
+    prompts = [loop.Prompt(SimpleNamespace(name=f"t{n}"), [], small_model.prompt(n)) for n in (5, 9)]
+
+    def step(**changes):
+        base = {"group": 4, "max_new_tokens": 8, "decode_block": 4, "recheck_share": 0, "logit_chunk": 16, "learning_rate": 0.01}
+        adapter = lora.init(jax.random.key(0), small_model.CFG, 4, 8.0)
+        return loop.train_step(model, grpo.init_state(adapter), prompts, Counting(), settings(**base | changes), 0)
+    return step
+
+
+def test_a_step_follows_its_settings(stepped):
+    """GROUP samples a task, UPDATES_PER_BATCH updates, SEED other samples, SHUFFLE_REWARDS the same ones and another update."""
+    texts = lambda found: [sample.text for group in found[1] for sample in group.samples]  # noqa: E731
+    b = lambda found: np.asarray(found[0].adapter["layers"][0]["mlp"]["up_proj"]["b"])  # noqa: E731
+    base = stepped()
+    assert [len(group.samples) for group in base[1]] == [4, 4] and int(base[0].updates) == 1
+    assert (b(stepped()) == b(base)).all(), "the same settings, the same step"
+
+    assert [len(group.samples) for group in stepped(group=6)[1]] == [6, 6]
+    twice = stepped(updates_per_batch=2)
+    assert int(twice[0].updates) == 2 and texts(twice) == texts(base) and (b(twice) != b(base)).any()
+    assert texts(stepped(seed=1)) != texts(base)
+    shuffled = stepped(shuffle_rewards=1)
+    assert texts(shuffled) == texts(base) and (b(shuffled) != b(base)).any()
+    assert datalog.step_metrics(shuffled[1]) == datalog.step_metrics(base[1]), "the log keeps what was earned"
+
+
+def test_rank_and_alpha_shape_a_new_adapter(tmp_path):
+    """LORA_RANK columns, scaled by LORA_ALPHA / LORA_RANK."""
+    for rank, alpha in ((16, 32.0), (3, 12.0)):
+        state, step = train_grpo.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
+        assert step == 0 and lora.rank_of(state.adapter) == rank and float(state.adapter["scale"]) == alpha / rank
+
+
+def test_the_number_format(tiny_model):
+    """DTYPE is what the weights are loaded in, whatever the device would choose."""
+    for dtype in ("float16", "bfloat16", "float32"):
+        assert command.find_model(settings(model=tiny_model, dtype=dtype))[1] == jnp.dtype(dtype)
+
+
+def test_the_attention_kernel(tiny_model, monkeypatch):
+    """einsum is taken without a try; auto takes the fast kernel where it runs."""
+    monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, *_, **__: q)
+    for asked, found in (("einsum", "einsum"), ("auto", "cudnn"), ("cudnn", "cudnn")):
+        assert command.find_model(settings(model=tiny_model, attention=asked))[0].cfg.attention == found
+
+
+def test_the_sandbox_gets_its_settings(monkeypatch):
+    """Workers, seconds a case, and leave for weak machines, each as set; what they do there is tested there."""
+    asked = []
+    monkeypatch.setattr(command, "Sandbox", lambda *arguments: asked.append(arguments))
+    command.open_sandbox(settings())
+    command.open_sandbox(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
+    assert asked == [(2, 0.5, False), (5, 2.5, True)]

@@ -1,0 +1,55 @@
+"""Ctrl-C and SIGTERM: the first waits for a safe moment, the second for nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rl.signals import EXIT_CODES, Interrupted, Signals
+
+# Work in C that neither returns nor sees signals for minutes, as a compilation or a long step on the device does.
+BUSY = """
+import hashlib, threading
+from rl.signals import Interrupted, Signals
+with Signals():
+    threading.Timer(1, print, ("ready",), {"flush": True}).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
+"""
+
+
+@pytest.mark.parametrize("first, second", [(signal.SIGINT, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)])
+def test_a_second_signal_ends_the_process_though_the_main_thread_is_deaf(root, first, second):
+    """Python's own handlers would wait until the call in C is back; the exit code is the second signal's."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY], cwd=root, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(first)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)
+    process.send_signal(second)
+    assert process.wait(timeout=60) == EXIT_CODES[second]
+
+
+def test_handlers_are_given_back(tmp_path):
+    """After the block Ctrl-C is Python's own again, and the thread that counted signals is gone."""
+    import threading
+    before, threads = signal.getsignal(signal.SIGINT), threading.active_count()
+    with Signals():
+        assert signal.getsignal(signal.SIGINT) != before and threading.active_count() == threads + 1
+    assert signal.getsignal(signal.SIGINT) == before and signal.set_wakeup_fd(-1) == -1
+    for thread in threading.enumerate():
+        if thread.name.endswith("(_end_at_the_second)"):
+            thread.join(timeout=60)
+    assert threading.active_count() == threads
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_no_fault_handler_on_the_way_takes_it_for_a_fault():
+    """`except Exception` around a step, as in graders and trackers, lets it through."""
+    with Signals(), pytest.raises(Interrupted):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Exception:
+            pytest.fail("swallowed")
