@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from rl.combinations import training_problems
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Leaf, Settings, help_text, text_of, value_of
 
@@ -103,19 +104,8 @@ def recorded(folder) -> dict:
 
 def check_training(settings: Settings) -> None:
     """Refuse settings that each are legal but with which training is meaningless; probes do without this."""
-    if problems := _training_problems(settings):
+    if problems := training_problems(settings):
         raise SettingsError(problems)
-
-
-def _training_problems(settings: Settings) -> list[str]:
-    """GRPO compares samples of one task, so they must be able to differ."""
-    same = "all samples of a task would be the same and nothing could be learnt from comparing them; training needs"
-    problems = []
-    if settings.generation.temperature == 0:
-        problems.append(f"TEMPERATURE=0: {same} a temperature above 0 (default 1.0)")
-    if settings.generation.top_k == 1:
-        problems.append(f"TOP_K=1: {same} TOP_K=0 (off, the default) or at least 2")
-    return problems
 
 
 def dump(settings: Settings, about: dict | None = None) -> str:
@@ -256,7 +246,7 @@ def _number(kind, value):
 def _near_misses(environ) -> list[str]:
     """Warnings for variables that look like a misspelt setting; anything further off is none of our business."""
     known = {name.upper() for name in NAMES} | {"CONFIG"}
-    near = {name: difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.8)
+    near = {name: difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.81)
             for name in sorted(set(environ) - known)}
     return [f"{name} is not a setting and is ignored; did you mean {match[0]}?"
             for name, match in near.items() if match]
@@ -277,7 +267,7 @@ def _finish(chosen, problems, environ, training) -> Loaded:
     for name, (value, _) in chosen.items():
         section = LEAVES[name].section
         settings = replace(settings, **{section: replace(getattr(settings, section), **{name: value})})
-    if problems := problems + (_training_problems(settings) if training else []):
+    if problems := problems + (training_problems(settings) if training else []):
         raise SettingsError(problems)
     origins = {name: chosen[name][1] if name in chosen else "default" for name in LEAVES}
     return Loaded(settings, origins, _near_misses(environ))

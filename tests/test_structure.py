@@ -21,7 +21,8 @@ MIDDLE = {"rl.loop", "rl.generate", "rl.reward", "rl.grpo",
           "rl.command", "rl.probe", "rl.recheck"}    # what the commands share
 WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "rl.datalog", "rl.compare", "rl.config",
                "rl.settings", "rl.stats", "rl.signs", "rl.source", "rl.errors", "rl.probe_report", "rl.samples",
-               "rl.report", "rl.report_page", "rl.report_parts", "rl.curves", "rl.markup", "rl.progress"}
+               "rl.report", "rl.report_page", "rl.report_parts", "rl.curves", "rl.markup", "rl.progress", "rl.advantages",
+               "rl.combinations"}
 RUNTIME = {"jax", "jaxlib", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
 COMES_WITH_JAX = {"ml_dtypes"}   # jax and jaxlib require it, as huggingface_hub requires PyYAML
 EXTRAS = {"gguf", "jinja2"}
