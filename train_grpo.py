@@ -23,7 +23,7 @@ from rl.progress import Progress
 from rl.reward import Grader
 from rl.settings import values_of
 from rl.signals import Interrupted, Signals
-from rl.taskset import batch, load_tasks
+from rl.taskset import BEGINNING, ahead, behind, load_tasks
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     loaded = command.with_adapter(config.load(os.environ, training=True))
     settings = loaded.settings
     tasks = load_tasks(settings.data)
-    batch(tasks, 0, settings.trainer.tasks_per_step, settings.trainer.seed)
+    ahead(tasks, 0, BEGINNING, settings)
     if command.asked_for_dry_run(sys.argv[1:]):
         return command.dry_run(loaded)
 
@@ -45,7 +45,7 @@ def main() -> int:
     with (Signals() as signals, claimed(run), command.open_sandbox(settings) as sandbox,
           Progress(settings.trainer.steps) as progress, tracker.Tracker(settings.run.tracker, run) as tracked):
         grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
-        state, step = start(run, source.cfg, settings)
+        state, step, cursor = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
         log = RunLog.resume(run, step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
@@ -59,17 +59,17 @@ def main() -> int:
         def save():
             nonlocal saved
             checkpoint.save(run, step, state, settings.trainer.seed, base_model, settings.run.keep_last,
-                            settings.run.keep_every)
+                            settings.run.keep_every, cursor)
             saved = step
 
         try:
             if not settings.run.resume:    # so that a kill at any later moment leaves something to go on with
                 save()
             while step < settings.trainer.steps and not command.out_of_time(started, settings.trainer.max_hours):
-                chosen = [prompts[i] for i in batch(tasks, step, settings.trainer.tasks_per_step, settings.trainer.seed)]
+                chosen = [prompts[i] for i in ahead(tasks, step, cursor, settings)]
                 new_state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
                 with signals.held():
-                    state, step = new_state, step + 1
+                    state, step, cursor = new_state, step + 1, behind(tasks, len(groups), cursor, settings)
                     log.completions(step, groups)
                     log.pools(step, groups)
                     log.step(step, metrics)
@@ -90,14 +90,14 @@ def main() -> int:
 
 
 def start(run, cfg, settings):
-    """(state, steps done) of a new run, or of the one that RESUME names at its latest checkpoint."""
+    """(state, steps done, data cursor) of a new run, or of the one that RESUME names at its latest checkpoint."""
     if settings.run.resume:
-        return checkpoint.restore(run, cfg, settings.model.lora_rank)
+        return *checkpoint.restore(run, cfg, settings.model.lora_rank), checkpoint.data_cursor(run)
     if settings.model.lora:
         adapter = lora.load(settings.model.lora, cfg, settings.model.lora_rank)
     else:
         adapter = lora.init(grpo.adapter_key(settings.trainer.seed), cfg, settings.model.lora_rank, settings.model.lora_alpha)
-    return grpo.init_state(adapter), 0
+    return grpo.init_state(adapter), 0, BEGINNING
 
 
 if __name__ == "__main__":

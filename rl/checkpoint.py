@@ -4,9 +4,10 @@
         lora_step00025.npz                                  the adapter, exactly as trained
         adapter_model.safetensors, adapter_config.json      the same for PEFT
         optimizer.npz                                       AdamW's moments and its count
-        state.json                                          step, seed; written last, so its presence means complete
+        state.json                                          step, seed, cursor; written last, so its presence means complete
 
-Sampling keys and the order of tasks are functions of (seed, step), so the step is all the RNG and data state there is."""
+Sampling keys and the order of tasks are functions of (seed, step), so the step is all the RNG and data state there is, but for
+the cursor of a run that replaces tasks: how many it took is not known from the step."""
 
 import json
 import os
@@ -20,6 +21,7 @@ import numpy as np
 from rl import lora
 from rl.errors import InputError
 from rl.grpo import TrainState
+from rl.taskset import BEGINNING, Cursor
 
 STATE = "state.json"
 
@@ -28,7 +30,8 @@ class CheckpointError(InputError):
     """A checkpoint that cannot be written or read; the text names the folder and the way on."""
 
 
-def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, keep_last: int, keep_every: int) -> Path:
+def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, keep_last: int, keep_every: int,
+         cursor: Cursor = BEGINNING) -> Path:
     """Write the checkpoint of `step` done steps and remove those that need not stay; returns its folder."""
     final = run / "checkpoints" / f"step_{step:05d}"
     aside = final.with_name(f".{final.name}.tmp")
@@ -40,7 +43,7 @@ def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, ke
         lora.save_peft(aside, state.adapter, base_model)
         moments = _numbered("mu", state.mu) | _numbered("nu", state.nu)
         np.savez(aside / "optimizer.npz", updates=np.asarray(state.updates), **moments)
-        (aside / STATE).write_text(json.dumps({"step": step, "seed": seed}) + "\n")
+        (aside / STATE).write_text(json.dumps({"step": step, "seed": seed, "cursor": cursor._asdict()}) + "\n")
         for path in [*aside.iterdir(), aside]:
             _to_disk(path)
         _hide(final)  # the same step again, where a damaged one stood
@@ -82,6 +85,13 @@ def restore(run: Path, cfg, rank: int) -> tuple[TrainState, int]:
     except Exception as error:  # numpy and zipfile raise one of many types for a damaged archive
         raise CheckpointError(f"{folder / 'optimizer.npz'} is damaged ({error}): remove {folder} to resume from the one "
                               "before") from error
+
+
+def data_cursor(run: Path) -> Cursor:
+    """The cursor of the run's latest complete checkpoint; where none was saved, that of a beginning."""
+    state = json.loads((run / "checkpoints" / f"step_{steps(run)[-1]:05d}" / STATE).read_text())
+    saved = state.get("cursor", BEGINNING._asdict())
+    return Cursor(saved["epochs"], tuple(saved["rest"]))
 
 
 def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:

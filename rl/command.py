@@ -104,7 +104,9 @@ def disk_need(cfg, settings: Settings) -> int:
     """Bytes a run will write: checkpoints and logs."""
     values = settings.model.lora_rank * plan.adapted_width(cfg)
     permanent = settings.trainer.steps // settings.run.keep_every if settings.run.keep_every else 0
-    samples = settings.trainer.steps * settings.trainer.tasks_per_step * settings.generation.group
+    g = settings.generation
+    groups = g.max_sampled_groups if g.dynamic_sampling else settings.trainer.tasks_per_step
+    samples = settings.trainer.steps * groups * g.group
     return checkpoint.disk_bytes(values, settings.run.keep_last, permanent) + samples * STEP_BYTES
 
 

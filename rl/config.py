@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from rl.combinations import training_problems
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Leaf, Settings, help_text, text_of, value_of
 from rl.values import typed
@@ -134,19 +135,8 @@ def provenance(loaded: Loaded) -> dict[str, str]:
 
 def check_training(settings: Settings) -> None:
     """Refuse settings that each are legal but with which training is meaningless; probes do without this."""
-    if problems := _training_problems(settings):
+    if problems := training_problems(settings):
         raise SettingsError(problems)
-
-
-def _training_problems(settings: Settings) -> list[str]:
-    """GRPO compares samples of one task, so they must be able to differ."""
-    same = "all samples of a task would be the same and nothing could be learnt from comparing them; training needs"
-    problems = []
-    if settings.generation.temperature == 0:
-        problems.append(f"TEMPERATURE=0: {same} a temperature above 0 (default 1.0)")
-    if settings.generation.top_k == 1:
-        problems.append(f"TOP_K=1: {same} TOP_K=0 (off, the default) or at least 2")
-    return problems
 
 
 def dump(settings: Settings, about: dict | None = None, origins: dict | None = None) -> str:
@@ -280,7 +270,7 @@ def _short(value) -> str:
 def _finish(chosen, problems, environ, training) -> Loaded:
     """Settings with the chosen values; raises everything found wrong."""
     settings = _with(Settings(), {name: value for name, (value, _) in chosen.items()})
-    if problems := problems + (_training_problems(settings) if training else []):
+    if problems := problems + (training_problems(settings) if training else []):
         raise SettingsError(problems)
     origins = {name: chosen[name][1] if name in chosen else "default" for name in LEAVES}
     return Loaded(settings, origins, _near_misses(environ))

@@ -64,6 +64,7 @@ CURVES = (
     Curve("groups", "Groups by outcome", "share of groups", (Line("all correct", "frac_all_good"),
           Line("mixed", "frac_mixed"), Line("none correct", "frac_all_bad")), SHARE),
     Curve("entropy", "Entropy", "nats a token", (Line("entropy", "entropy"),)),
+    Curve("kl", "Distance from the base model", "KL, nats a token", (Line("kl", "kl"),)),
     Curve("length", "Completion length", "tokens", (Line("mean length", "completions/mean_length"),)),
     Curve("cut", "Cut at the token limit", "share of samples", (Line("cut", "completions/clipped_ratio"),), SHARE),
     Curve("verdicts", "Why samples fail", "share of samples", (Line("wrong", "verdict/wrong_answer"),

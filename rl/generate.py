@@ -66,21 +66,27 @@ def row_keys(key, names: list[str], samples: int):
     return keys_PN.reshape(-1)
 
 
-def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: Sampling, key_B) -> Rollouts:
-    """`samples` completions of each prompt; key_B from `row_keys`.  Ends when every row has stopped."""
+def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: Sampling, key_B, slots: int = 0) -> Rollouts:
+    """`samples` completions of each prompt; key_B from `row_keys`.  Ends when every row has stopped.
+
+    Fewer prompts than `slots` run in the programs that were compiled for so many."""
     cfg, chat = model.cfg, model.chat
     if (longest := max(map(len, prompts)) + sampling.max_new_tokens) > cfg.max_position_embeddings:
         raise InputError(f"prompt and completion need {longest} positions, the model has {cfg.max_position_embeddings}: "
                          "lower MAX_NEW_TOKENS or shorten the prompt")
     # The last prompt token is fed as every row's first step, so that prefill needs no logits and one program does it all.
-    tokens_PS, mask_PS = left_pad([ids[:-1] for ids in prompts], PROMPT_BUCKET)
+    placed = prompts + prompts[-1:] * (slots - len(prompts))
+    tokens_PS, mask_PS = left_pad([ids[:-1] for ids in placed], PROMPT_BUCKET)
     prompt_kv = prefill(model.params, adapter, tokens_PS, mask_PS, cfg)
-    state = first_state(cfg, prompts, samples, sampling, key_B, prompt_kv[0][0].dtype)
+    state = first_state(cfg, placed, samples, sampling, key_B, prompt_kv[0][0].dtype)
 
-    rows = np.arange(len(prompts) * samples)  # which row of the result each live row is
+    B, rows = len(prompts) * samples, np.arange(len(placed) * samples)  # which row of the result each live row is
     out = Rollouts(prompts, np.repeat(np.arange(len(prompts)), samples),
-                   *(np.zeros((len(rows), sampling.max_new_tokens), dtype) for dtype in (np.int32, np.float32, np.float32)),
-                   np.zeros(len(rows), np.int32), ["length"] * len(rows))
+                   *(np.zeros((B, sampling.max_new_tokens), dtype) for dtype in (np.int32, np.float32, np.float32)),
+                   np.zeros(B, np.int32), ["length"] * B)
+    sizes = row_sizes(len(rows))
+    if B < len(rows):
+        state, rows = compact(state, rows, rows >= B, sizes)
     stops = tuple(chat.stop_ids)
     for start in range(0, sampling.max_new_tokens, sampling.block):
         until = min(start + sampling.block, sampling.max_new_tokens)
@@ -91,7 +97,7 @@ def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: S
         done = np.asarray(state.done_B)
         if done.all():
             break
-        state, rows = compact(state, rows, done, row_sizes(len(out.prompt_B)))
+        state, rows = compact(state, rows, done, sizes)
     return out
 
 
@@ -107,12 +113,15 @@ def left_pad(sequences: list[list[int]], bucket: int):
 
 
 def first_state(cfg: ModelConfig, prompts, samples, sampling: Sampling, key_B, dtype) -> State:
-    """All rows live, about to read their prompt's last token, with empty caches of their own."""
+    """All rows that have a key live, about to read their prompt's last token, with empty caches of their own."""
     prompt_B = np.repeat(np.arange(len(prompts), dtype=np.int32), samples)
+    live = len(key_B)
+    if live < len(prompt_B):
+        key_B = key_B[np.minimum(np.arange(len(prompt_B)), live - 1)]
     slots = -(-sampling.max_new_tokens // sampling.block) * sampling.block
     shape = (len(prompt_B), slots, cfg.num_key_value_heads, cfg.head_dim)
     own_kv = [(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(cfg.num_hidden_layers)]
-    return State(own_kv, jnp.asarray([prompts[p][-1] for p in prompt_B], jnp.int32), jnp.zeros(len(prompt_B), bool),
+    return State(own_kv, jnp.asarray([prompts[p][-1] for p in prompt_B], jnp.int32), jnp.arange(len(prompt_B)) >= live,
                  jnp.asarray(prompt_B), jnp.asarray([len(prompts[p]) for p in prompt_B], jnp.int32), key_B)
 
 

@@ -1,15 +1,16 @@
-"""GRPO with DAPO's loss, on LoRA adapters.  Pure functions of arrays; no files, no text.
+"""GRPO on LoRA adapters: loss, gradient, AdamW.  Pure functions of arrays; no files, no text.
 
     A_n = (r_n - mean(r)) / std(r)                                          within one prompt's group, std with ddof 0
     J   = sum over tokens of min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) / n_tokens,   rho = exp(logp - logp_sampler)
 
-after Shao et al. 2024 (arXiv 2402.03300) and Yu et al. 2025 (DAPO, arXiv 2503.14476).  Departures from plain GRPO: no critic,
-no KL term, no reference model; two clip bounds; a token mean over the WHOLE optimiser step.  n_tokens counts the tokens of all
-groups with signal, is fixed before anything is cut into pieces, and divides the summed gradient once, at the end and in fp32,
-so neither the loss nor the gradient depends on the cutting (and half-precision backward passes see gradients of order one).
-Groups in which every reward is equal have no signal: they are neither computed nor counted.
+after Shao et al. 2024 (arXiv 2402.03300) and Yu et al. 2025 (DAPO, arXiv 2503.14476).  This is the default; `rl/advantages.py`
+and `rl/objectives.py` have the other advantages and losses.  Departures from plain GRPO: no critic, no KL term, no reference
+model; two clip bounds; a token mean over the WHOLE optimiser step.  n_tokens counts the tokens of all groups with signal, is
+fixed before anything is cut into pieces, and divides the summed gradient once, at the end and in fp32, so neither the loss nor
+the gradient depends on the cutting (and half-precision backward passes see gradients of order one).  Groups in which every
+reward is equal have no signal: they are neither computed nor counted, unless an entropy bonus or a KL term is on.
 
-One group is one micro-batch, packed (see `qwen2_jax.Packed`): its prompt is computed once, its samples carry no padding."""
+One group is one micro-batch, packed (`rl/packing.py`): its prompt is computed once, its samples carry no padding."""
 
 from functools import partial
 from typing import NamedTuple
@@ -18,17 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import NEVER, ModelConfig, Packed, head_logits, run_layers
-
-
-class Objective(NamedTuple):
-    """The constants of the loss and of its memory; hashable."""
-
-    eps_low: float = 0.2
-    eps_high: float = 0.28
-    temperature: float = 1.0
-    logit_chunk: int = 256  # positions whose logits exist at the same time; changes memory only
-    remat: str = "full"
+from qwen2_jax import NEVER, ModelConfig, head_logits, run_layers
+from rl.objectives import Objective, denominator, entropy, kl_k3, sample_log_ratio, surrogate, through_tokens
+from rl.packing import Group, Sampled
 
 
 class AdamW(NamedTuple):
@@ -52,125 +45,85 @@ class TrainState(NamedTuple):
     updates: jax.Array  # optimiser updates made
 
 
-class Group(NamedTuple):
-    """One prompt's samples, packed; M = sampled tokens of the group, padded to whole logit chunks."""
-
-    tokens_Q: np.ndarray
-    positions_Q: np.ndarray
-    layout: Packed
-    source_M: np.ndarray  # which of the Q hidden states predicts sampled token m
-    target_M: np.ndarray
-    sampler_logprob_M: np.ndarray
-    advantage_M: np.ndarray
-    weight_M: np.ndarray  # 1 on sampled tokens, 0 on padding
-
-
-def advantages(reward_PN) -> np.ndarray:
-    """Each reward less its group's mean over the group's std (ddof 0); exactly 0 where all are equal, and 0 for NaN rewards.
-
-    NaN marks a sample whose grader failed: the rest of its group is judged without it.  |A| <= sqrt(N - 1)."""
-    reward_PN = np.asarray(reward_PN, np.float64)
-    advantage_PN = np.zeros_like(reward_PN)
-    for reward_N, advantage_N in zip(reward_PN, advantage_PN, strict=True):
-        ok = np.isfinite(reward_N)
-        if ok.sum() < 2 or reward_N[ok].max() == reward_N[ok].min():
-            continue
-        centred = reward_N[ok] - reward_N[ok].mean()
-        centred /= np.abs(centred).max()  # so that squares of tiny spreads do not vanish
-        limit = np.sqrt(ok.sum() - 1)
-        advantage_N[ok] = np.clip(centred / np.sqrt(np.mean(centred**2)), -limit, limit)
-    return advantage_PN.astype(np.float32)
-
-
-# ---- packing ---------------------------------------------------------------------------------------------------------
-
-
-def bucket(n: int, smallest: int) -> int:
-    """n rounded up to a length in use: four of them an octave, so padding is at most a quarter and compiles are few."""
-    size = smallest
-    while size < n:
-        step = max(1, 2 ** (size.bit_length() - 1) // 4)
-        size += step
-    return size
-
-
-def sample_slots(longest: int) -> int:
-    """Slots a sample gets inside attention: the power of two that holds the longest, at least 32."""
-    return 1 << max(5, (longest - 1).bit_length() if longest else 0)
-
-
-def pack(prompt_ids, samples, sampler_logprobs, advantage_N, logit_chunk: int) -> Group:
-    """Lay one group out for the update.  samples: N arrays of sampled ids (stop id included), none of them empty."""
-    S = bucket(len(prompt_ids), 64)
-    inputs = [ids[:-1] for ids in samples]  # the last sampled token is predicted, never fed
-    lengths = np.array([len(ids) for ids in inputs])
-    R = bucket(max(1, lengths.sum()), 128)  # sample tokens in the packed sequence
-    T = sample_slots(int(lengths.max()))
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-
-    tokens_Q, positions_Q = np.zeros(S + R, np.int32), np.zeros(S + R, np.int32)
-    tokens_Q[: len(prompt_ids)], positions_Q[:S] = prompt_ids, np.arange(S)
-    slot_NT = np.zeros((len(samples), T), np.int32)
-    row_R, column_R = np.zeros(R, np.int32), np.zeros(R, np.int32)
-    source = []
-    for n, (ids, start, length) in enumerate(zip(inputs, starts, lengths, strict=True)):
-        here = slice(start, start + length)
-        tokens_Q[S:][here], positions_Q[S:][here] = ids, len(prompt_ids) + np.arange(length)
-        slot_NT[n, :length] = np.arange(start, start + length)
-        row_R[here], column_R[here] = n, np.arange(length)
-        source += [len(prompt_ids) - 1, *range(S + start, S + start + length)]
-
-    M = -(-len(source) // logit_chunk) * logit_chunk
-    padded = lambda values, dtype: np.pad(np.asarray(values, dtype), (0, M - len(source)))  # noqa: E731
-    return Group(tokens_Q, positions_Q, Packed(np.arange(S) < len(prompt_ids), slot_NT, row_R, column_R),
-                 padded(source, np.int32), padded(np.concatenate(samples), np.int32),
-                 padded(np.concatenate(sampler_logprobs), np.float32),
-                 padded(np.repeat(advantage_N, [len(ids) for ids in samples]), np.float32),
-                 padded(np.ones(len(source)), np.float32))
-
-
-def pack_groups(rollouts, advantage_PN, valid_PN, logit_chunk: int) -> list[Group]:
-    """The groups with signal, packed; samples that are not valid (grader failed) are left out of them."""
-    P, N = advantage_PN.shape
-    groups = []
-    for p in range(P):
-        if not advantage_PN[p].any():
-            continue
-        keep = np.flatnonzero(valid_PN[p])
-        rows = p * N + keep
-        cut = lambda array, rows=rows: [array[b, : rollouts.length_B[b]] for b in rows]  # noqa: E731
-        groups.append(pack(rollouts.prompt_ids[p], cut(rollouts.ids_BT), cut(rollouts.logprobs_BT),
-                           advantage_PN[p, keep], logit_chunk))
-    return groups
-
-
 # ---- loss and gradient -----------------------------------------------------------------------------------------------
 
 
-def chunk_loss(hidden_CD, params, target_C, sampler_logprob_C, advantage_C, weight_C, cfg, objective, vocab_used):
-    """(-J summed over a chunk of positions, statistics summed over it)."""
-    vocab_ok_V = jnp.arange(cfg.vocab_size) < vocab_used  # the sampler's support, so that the ratio of equal weights is 1
-    logits_CV = jnp.where(vocab_ok_V, head_logits(params, hidden_CD), NEVER) / objective.temperature
-    logprob_C = jnp.take_along_axis(logits_CV, target_C[:, None], -1)[:, 0] - jax.nn.logsumexp(logits_CV, -1)
-    difference_C = (logprob_C - sampler_logprob_C) * weight_C
-    ratio_C = jnp.exp(difference_C)
-    clipped_C = jnp.clip(ratio_C, 1 - objective.eps_low, 1 + objective.eps_high)
-    gain_C = jnp.minimum(ratio_C * advantage_C, clipped_C * advantage_C) * weight_C
-    low_C = (ratio_C < 1 - objective.eps_low) & (advantage_C < 0)
-    high_C = (ratio_C > 1 + objective.eps_high) & (advantage_C > 0)
-    stats = {"clip_low": (low_C * weight_C).sum(), "clip_high": (high_C * weight_C).sum(),
+def chunk_logits(hidden_CD, params, cfg, objective, vocab_used):
+    """(logits of the distribution that was sampled from, which ids it can give): a ratio of equal weights is then 1."""
+    vocab_ok_V = jnp.arange(cfg.vocab_size) < vocab_used
+    return jnp.where(vocab_ok_V, head_logits(params, hidden_CD), NEVER) / objective.temperature, vocab_ok_V
+
+
+def logprob_of(logits_CV, target_C):
+    """Log-probability of one id a position."""
+    return jnp.take_along_axis(logits_CV, target_C[:, None], -1)[:, 0] - jax.nn.logsumexp(logits_CV, -1)
+
+
+def chunk_loss(hidden_CD, params, sampled: Sampled, cfg, objective, vocab_used):
+    """(-J summed over a chunk of positions, statistics summed over it); the fields of `sampled` are the chunk's."""
+    logits_CV, vocab_ok_V = chunk_logits(hidden_CD, params, cfg, objective, vocab_used)
+    logprob_C = logprob_of(logits_CV, sampled.target_M)
+    mask_C = (sampled.weight_M > 0).astype(jnp.float32)
+    difference_C = (logprob_C - sampled.sampler_logprob_M) * mask_C
+    log_ratio_C = difference_C
+    if sampled.sample_log_ratio_M is not None:
+        log_ratio_C = through_tokens(sampled.sample_log_ratio_M, logprob_C) * mask_C
+    gain_C, low_C, high_C = surrogate(logprob_C, log_ratio_C, sampled.advantage_M, objective)
+    stats = {"clip_low": (low_C * mask_C).sum(), "clip_high": (high_C * mask_C).sum(),
              "difference": jnp.abs(difference_C).sum(), "difference_max": jnp.abs(difference_C).max()}
-    return -gain_C.sum(), stats
+    if objective.entropy_bonus:
+        gain_C += objective.entropy_bonus * entropy(logits_CV, vocab_ok_V)
+    if objective.kl_beta:
+        kl_C = kl_k3(logprob_C, sampled.base_logprob_M)
+        gain_C -= objective.kl_beta * kl_C
+        stats["kl"] = (kl_C * mask_C).sum()
+    return -(gain_C * sampled.weight_M).sum(), stats
 
 
 @partial(jax.jit, static_argnames=("cfg", "objective", "vocab_used"), donate_argnames="d_hidden_QD")
-def chunk_gradient(d_hidden_QD, hidden_QD, source_C, params, target_C, sampler_logprob_C, advantage_C, weight_C, cfg, objective,
-                   vocab_used):
+def chunk_gradient(d_hidden_QD, hidden_QD, params, sampled: Sampled, cfg, objective, vocab_used):
     """(summed -J, statistics, d_hidden_QD with this chunk's gradient by the hidden states added)."""
     gradient = jax.value_and_grad(chunk_loss, has_aux=True)
-    (loss, stats), d_hidden_CD = gradient(hidden_QD[source_C], params, target_C, sampler_logprob_C, advantage_C, weight_C,
-                                          cfg, objective, vocab_used)
-    return loss, stats, d_hidden_QD.at[source_C].add(d_hidden_CD.astype(jnp.float32))
+    (loss, stats), d_hidden_CD = gradient(hidden_QD[sampled.source_M], params, sampled, cfg, objective, vocab_used)
+    return loss, stats, d_hidden_QD.at[sampled.source_M].add(d_hidden_CD.astype(jnp.float32))
+
+
+@partial(jax.jit, static_argnames=("cfg", "objective", "vocab_used"))
+def chunk_logprobs(hidden_QD, params, sampled: Sampled, cfg, objective, vocab_used):
+    """Log-probabilities of a chunk's ids, where no gradient is asked for."""
+    return logprob_of(chunk_logits(hidden_QD[sampled.source_M], params, cfg, objective, vocab_used)[0], sampled.target_M)
+
+
+def chunks(sampled: Sampled, size: int):
+    """The sampled tokens, so many at a time."""
+    for start in range(0, len(sampled.source_M), size):
+        yield jax.tree.map(lambda field_M: field_M[start : start + size], sampled)  # noqa: B023
+
+
+def logprobs(hidden_QD, params, group: Group, cfg, objective, vocab_used):
+    """logprob_M of all sampled tokens of a group, by chunks as in the loss."""
+    return jnp.concatenate([chunk_logprobs(hidden_QD, params, part, cfg, objective, vocab_used)
+                            for part in chunks(group.sampled, objective.logit_chunk)])
+
+
+def hidden_states(params, adapter, group: Group, cfg, remat: str):
+    """hidden_QD of the packed group."""
+    return run_layers(params, adapter, group.tokens_Q, group.positions_Q, group.layout, [None] * cfg.num_hidden_layers, cfg,
+                      remat)[0]
+
+
+def with_base_logprobs(params, group: Group, cfg, objective: Objective, vocab_used: int) -> Group:
+    """The group with what the model without its adapter makes of it: what the KL term measures the distance to."""
+    base_M = logprobs(hidden_states(params, None, group, cfg, "none"), params, group, cfg, objective, vocab_used)
+    return group._replace(sampled=group.sampled._replace(base_logprob_M=np.asarray(base_M)))
+
+
+def with_sample_ratios(hidden_QD, params, group: Group, cfg, objective: Objective, vocab_used: int) -> Group:
+    """The group with the log ratio of each whole sample, for the loss that clips samples and not tokens."""
+    sampled = group.sampled
+    log_ratio_M = logprobs(hidden_QD, params, group, cfg, objective, vocab_used) - sampled.sampler_logprob_M
+    ratio_M = sample_log_ratio(log_ratio_M, sampled.sample_M, sampled.weight_M > 0, len(group.layout.slot_NT))
+    return group._replace(sampled=sampled._replace(sample_log_ratio_M=ratio_M))
 
 
 def group_gradient(params, adapter, group: Group, cfg: ModelConfig, objective: Objective, vocab_used: int):
@@ -178,19 +131,14 @@ def group_gradient(params, adapter, group: Group, cfg: ModelConfig, objective: O
 
     The chain rule by hand in three steps, so that each program is compiled once whatever the depth, and the logits of one
     chunk are the only ones that ever exist: layers forward, head forward and backward by chunks, layers backward."""
-
-    def hidden_states(layers):
-        return run_layers(params, {**adapter, "layers": layers}, group.tokens_Q, group.positions_Q, group.layout,
-                          [None] * cfg.num_hidden_layers, cfg, objective.remat)[0]
-
-    hidden_QD, pull_back = jax.vjp(hidden_states, adapter["layers"])
+    hidden_QD, pull_back = jax.vjp(lambda layers: hidden_states(params, {**adapter, "layers": layers}, group, cfg,
+                                                                objective.remat), adapter["layers"])
+    if objective.loss == "gspo":
+        group = with_sample_ratios(hidden_QD, params, group, cfg, objective, vocab_used)
     d_hidden_QD = jnp.zeros(hidden_QD.shape, jnp.float32)
     total, stats = jnp.float32(0), None
-    for start in range(0, len(group.source_M), objective.logit_chunk):
-        here = slice(start, start + objective.logit_chunk)
-        loss, chunk_stats, d_hidden_QD = chunk_gradient(
-            d_hidden_QD, hidden_QD, group.source_M[here], params, group.target_M[here], group.sampler_logprob_M[here],
-            group.advantage_M[here], group.weight_M[here], cfg, objective, vocab_used)
+    for part in chunks(group.sampled, objective.logit_chunk):
+        loss, chunk_stats, d_hidden_QD = chunk_gradient(d_hidden_QD, hidden_QD, params, part, cfg, objective, vocab_used)
         total, stats = total + loss, chunk_stats if stats is None else add_stats(stats, chunk_stats)
     return total, stats, pull_back(d_hidden_QD.astype(hidden_QD.dtype))[0]
 
@@ -247,15 +195,18 @@ def update(params, state: TrainState, groups: list[Group], cfg, objective: Objec
     """One optimiser update over all groups: (state, metrics).  No groups, or a gradient that is not finite: no update at all."""
     if not groups:
         return state, dict.fromkeys(METRICS, 0.0) | {"trained_tokens": 0, "skipped_steps": 1}
-    n_tokens = float(sum(group.weight_M.sum() for group in groups))
+    n_tokens = sum(group.n_tokens for group in groups)
+    divisor = denominator(objective, n_tokens, sum(group.n_samples for group in groups))
     gradient, loss, stats = jax.tree.map(jnp.zeros_like, state.mu), 0.0, None
     for group in groups:
         group_loss, group_stats, group_grad = group_gradient(params, state.adapter, group, cfg, objective, vocab_used)
-        gradient = add_scaled(gradient, group_grad, 1 / n_tokens)
-        loss, stats = loss + group_loss / n_tokens, group_stats if stats is None else add_stats(stats, group_stats)
+        gradient = add_scaled(gradient, group_grad, 1 / divisor)
+        loss, stats = loss + group_loss / divisor, group_stats if stats is None else add_stats(stats, group_stats)
     new_state, norm, rate = adamw(state, gradient, opt)
     finite = bool(jnp.isfinite(norm))
     values = (loss, norm, rate if finite else 0.0, *(stats[name] / n_tokens for name in ("clip_low", "clip_high")),
               (stats["clip_low"] + stats["clip_high"]) / n_tokens, stats["difference"] / n_tokens, stats["difference_max"])
-    metrics = dict(zip(METRICS, map(float, values), strict=True))
-    return (new_state if finite else state), metrics | {"trained_tokens": int(n_tokens), "skipped_steps": int(not finite)}
+    metrics = dict(zip(METRICS, map(float, values), strict=True)) | {"trained_tokens": n_tokens, "skipped_steps": int(not finite)}
+    if objective.kl_beta:
+        metrics["kl"] = float(stats["kl"] / n_tokens)
+    return (new_state if finite else state), metrics

@@ -10,9 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rl import datalog, lora
+from rl.advantages import advantages, overlong, with_signal
 from rl.errors import InputError
 from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
-from rl.grpo import AdamW, Objective, TrainState, advantages, pack_groups, update
+from rl.grpo import AdamW, TrainState, update, with_base_logprobs
+from rl.objectives import Objective
+from rl.packing import pack_groups
 from rl.recheck import recheck
 from rl.reward import grade_safely
 from rl.settings import Settings
@@ -47,8 +50,10 @@ def sampling_of(settings: Settings) -> Sampling:
 
 def objective_of(settings: Settings) -> Objective:
     """The loss's part of the settings."""
-    o = settings.objective
-    return Objective(o.eps_low, o.eps_high, settings.generation.temperature, o.logit_chunk, settings.model.remat)
+    o, g = settings.objective, settings.generation
+    low, high = (o.gspo_eps_low, o.gspo_eps_high) if o.loss == "gspo" else (o.eps_low, o.eps_high)
+    return Objective(low, high, g.temperature, o.logit_chunk, settings.model.remat, o.loss, o.entropy_bonus, o.kl_beta,
+                     g.max_new_tokens, settings.trainer.tasks_per_step * g.group)
 
 
 def optimiser_of(settings: Settings) -> AdamW:
@@ -58,10 +63,11 @@ def optimiser_of(settings: Settings) -> AdamW:
                  t.adam_eps, t.weight_decay, t.max_grad_norm)
 
 
-def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sampling, key) -> tuple[Rollouts, list[str]]:
+def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sampling, key,
+           slots: int = 0) -> tuple[Rollouts, list[str]]:
     """Completions of the prompts and their texts, row by row."""
     names = [prompt.task.name for prompt in prompts]
-    rollouts = generate(model, adapter, [p.ids for p in prompts], samples, sampling, row_keys(key, names, samples))
+    rollouts = generate(model, adapter, [p.ids for p in prompts], samples, sampling, row_keys(key, names, samples), slots)
     return rollouts, [model.chat.decode(ids[:n]) for ids, n in zip(rollouts.ids_BT, rollouts.length_B, strict=True)]
 
 
@@ -75,42 +81,122 @@ def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str
     return groups, [g.wall_s for g in grades]
 
 
-def rewards_of(groups: Sequence[datalog.Group], shuffled_by: tuple[int, int] | None = None) -> np.ndarray:
+def rewards_of(groups: Sequence[datalog.Group], shuffled_by: tuple[int, int] | None = None, penalty_PN=0.0) -> np.ndarray:
     """reward_PN, NaN where the grader failed; `shuffled_by` (seed, step) deals them out at random, the control arm."""
-    reward_PN = np.array([[sample.reward for sample in group.samples] for group in groups])
+    reward_PN = np.array([[sample.reward for sample in group.samples] for group in groups]) + penalty_PN
     if shuffled_by is None:
         return reward_PN
     return np.random.default_rng(shuffled_by).permutation(reward_PN.ravel()).reshape(reward_PN.shape)
 
 
+def length_penalties(groups: Sequence[datalog.Group], settings: Settings) -> np.ndarray:
+    """What OVERLONG=penalise adds to each reward, 0 or less.  Wrong answers, worth 0 already, lose nothing: else groups
+    without a right one would teach brevity, and a short wrong answer could outrank a long right one."""
+    o, length_PN = settings.objective, [[sample.tokens for sample in group.samples] for group in groups]
+    if o.overlong != "penalise":
+        return np.zeros(np.shape(length_PN))
+    correct_PN = np.array([[sample.correct for sample in group.samples] for group in groups])
+    return o.overlong_penalty * correct_PN * overlong(length_PN, settings.generation.max_new_tokens, o.overlong_tokens)
+
+
+def advantages_of(reward_PN, settings: Settings) -> np.ndarray:
+    """advantage_PN as the settings define it."""
+    o = settings.objective
+    auto = o.loss != "dr_grpo" and o.advantage != "rloo"
+    return advantages(reward_PN, o.advantage, auto if o.advantage_scale == "auto" else o.advantage_scale == "std", o.pass_k)
+
+
+class Batch(NamedTuple):
+    """Groups, sampled and judged; P = their prompts, N = samples of each."""
+
+    prompts: list[Prompt]
+    rollouts: Rollouts
+    groups: list[datalog.Group]
+    advantage_PN: np.ndarray
+    trained_PN: np.ndarray  # False where the grader failed, and where OVERLONG=mask takes a cut sample out of the loss
+    grading_s: list[float]  # of each sample
+    sample_s: float
+    grade_s: float
+
+    @property
+    def signal_P(self) -> np.ndarray:
+        """Which groups have signal."""
+        return with_signal(self.advantage_PN, self.trained_PN)
+
+
+def judged(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings, step: int, slots: int) -> Batch:
+    """These prompts' groups: sampled, graded, rewarded, compared."""
+    started = time.perf_counter()
+    seed, N = settings.trainer.seed, settings.generation.group
+    rollouts, texts = sample(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step), slots)
+    sampled = time.perf_counter()
+    groups, grading_s = grade(grader, prompts, rollouts, texts)
+    shuffled_by = (seed, step) if settings.reward.shuffle_rewards else None
+    reward_PN = rewards_of(groups, shuffled_by, length_penalties(groups, settings))
+    trained_PN = np.isfinite(reward_PN)
+    if settings.objective.overlong == "mask":
+        trained_PN &= np.reshape(rollouts.finish_B, reward_PN.shape) != "length"
+    return Batch(list(prompts), rollouts, groups, advantages_of(reward_PN, settings), trained_PN, grading_s,
+                 sampled - started, time.perf_counter() - sampled)
+
+
+def collect(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings, step: int) -> Batch:
+    """The step's groups: of all prompts, or with DYNAMIC_SAMPLING of as many as it takes for TASKS_PER_STEP to have signal."""
+    wanted = settings.trainer.tasks_per_step if settings.generation.dynamic_sampling else len(prompts)
+    batch = judged(model, adapter, prompts[:wanted], grader, settings, step, wanted)
+    while (missing := wanted - batch.signal_P.sum()) and (rest := prompts[len(batch.prompts):]):
+        batch = joined(batch, judged(model, adapter, rest[:missing], grader, settings, step, wanted))
+    return batch
+
+
+def joined(a: Batch, b: Batch) -> Batch:
+    """Two batches as one, a's groups first."""
+    both = {name: np.concatenate([getattr(a.rollouts, name), getattr(b.rollouts, name)])
+            for name in ("ids_BT", "logprobs_BT", "entropy_BT", "length_B")}
+    prompt_B = np.concatenate([a.rollouts.prompt_B, len(a.prompts) + b.rollouts.prompt_B])
+    rollouts = Rollouts(prompt_ids=a.rollouts.prompt_ids + b.rollouts.prompt_ids, prompt_B=prompt_B,
+                        finish_B=a.rollouts.finish_B + b.rollouts.finish_B, **both)
+    return Batch(a.prompts + b.prompts, rollouts, a.groups + b.groups, np.concatenate([a.advantage_PN, b.advantage_PN]),
+                 np.concatenate([a.trained_PN, b.trained_PN]), a.grading_s + b.grading_s, a.sample_s + b.sample_s,
+                 a.grade_s + b.grade_s)
+
+
 def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, settings: Settings, step: int):
     """One GRPO step on these prompts: (state, graded groups, the step's metrics row)."""
     started = time.perf_counter()
-    seed = settings.trainer.seed
-    key, N = step_key(seed, step), settings.generation.group
-    rollouts, texts = sample(model, state.adapter, prompts, N, sampling_of(settings), key)
-    sampled = time.perf_counter()
-    groups, grading_s = grade(grader, prompts, rollouts, texts)
-    checked = recheck([prompt.task for prompt in prompts], groups, settings, step)
-    graded = time.perf_counter()
-    reward_PN = rewards_of(groups, (seed, step) if settings.reward.shuffle_rewards else None)
-    packed = pack_groups(rollouts, advantages(reward_PN), np.isfinite(reward_PN), settings.objective.logit_chunk)
     objective, optimiser, passes = objective_of(settings), optimiser_of(settings), []
+    batch = collect(model, state.adapter, prompts, grader, settings, step)
+    rechecking = time.perf_counter()
+    checked = recheck([prompt.task for prompt in batch.prompts], batch.groups, settings, step)
+    graded = time.perf_counter()
+    packed = pack_groups(batch.rollouts, batch.advantage_PN, batch.trained_PN, objective)
+    if objective.kl_beta:
+        packed = [with_base_logprobs(model.params, group, model.cfg, objective, model.chat.vocab_used) for group in packed]
     for _ in range(settings.objective.updates_per_batch):
         state, metrics = update(model.params, state, packed, model.cfg, objective, optimiser, model.chat.vocab_used)
         passes.append(metrics)
     updated = time.perf_counter()
-    return state, groups, {
-        **datalog.step_metrics(groups), **checked,
-        "time/grade_p99": float(np.quantile(grading_s, 0.99)),
-        "frac_reward_zero_std": 1 - len(packed) / len(prompts),  # of the rewards trained on, shuffled or not
-        "entropy": float(rollouts.entropy_BT.sum() / rollouts.length_B.sum()),
+    return state, batch.groups, {
+        **datalog.step_metrics(batch.groups), **checked, **extra_metrics(batch, len(packed), settings),
+        "time/grade_p99": float(np.quantile(batch.grading_s, 0.99)),
+        "frac_reward_zero_std": 1 - int(batch.signal_P.sum()) / len(batch.prompts),  # of the rewards trained on, shuffled or not
+        "entropy": float(batch.rollouts.entropy_BT.sum() / batch.rollouts.length_B.sum()),
         **over_passes(passes),
         "lora_delta_norm": lora.delta_norm(state.adapter),
-        "num_tokens": int(rollouts.length_B.sum()),
+        "num_tokens": int(batch.rollouts.length_B.sum()),
         "step_time": updated - started,
-        "time/sample": sampled - started, "time/grade": graded - sampled, "time/update": updated - graded,
+        "time/sample": batch.sample_s, "time/grade": batch.grade_s + graded - rechecking, "time/update": updated - graded,
     }
+
+
+def extra_metrics(batch: Batch, trained_groups: int, settings: Settings) -> dict:
+    """What only some settings give rise to."""
+    metrics = {}
+    if settings.generation.dynamic_sampling:
+        metrics |= {"sampled_groups": len(batch.groups), "discarded_groups": len(batch.groups) - trained_groups}
+    if settings.objective.overlong == "penalise":
+        metrics["rewards/overlong/mean"] = float(length_penalties(batch.groups, settings).mean())
+    return metrics
 
 
 def over_passes(passes: list[dict]) -> dict:

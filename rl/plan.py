@@ -13,8 +13,9 @@ import numpy as np
 from qwen2_jax import BLOCKS, ModelConfig, Packed, Spec, param_specs, projection_shapes, rope_angles
 from rl import lora
 from rl.generate import PROMPT_BUCKET, State, decode_block
-from rl.grpo import bucket, chunk_gradient, sample_slots
+from rl.grpo import chunk_gradient
 from rl.loop import objective_of, sampling_of
+from rl.packing import Sampled, bucket, sample_slots
 from rl.settings import Settings
 
 
@@ -83,7 +84,9 @@ def _update(cfg, dtype, settings, prompt_tokens, params, adapter):
                if (leaf.shape, leaf.dtype) not in given)
     C = objective.logit_chunk
     d_hidden_QD = shaped((S + R, cfg.hidden_size), jnp.float32)
-    head = chunk_gradient.lower(d_hidden_QD, x_QD, shaped((C,)), params, shaped((C,)), *[shaped((C,), jnp.float32)] * 3,
-                                cfg=cfg, objective=objective, vocab_used=cfg.vocab_size).compile().memory_analysis()
+    whole_C, real_C = shaped((C,)), shaped((C,), jnp.float32)
+    sampled = Sampled(whole_C, whole_C, real_C, real_C, whole_C, real_C, real_C, real_C if objective.loss == "gspo" else None)
+    head = chunk_gradient.lower(d_hidden_QD, x_QD, params, sampled, cfg=cfg, objective=objective,
+                                vocab_used=cfg.vocab_size).compile().memory_analysis()
     hidden = 2 * (S + R) * cfg.hidden_size * 4
     return max(plan.temp_size_in_bytes, head.temp_size_in_bytes + hidden), cfg.num_hidden_layers * kept

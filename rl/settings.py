@@ -56,13 +56,36 @@ class GenerationSettings:
     max_new_tokens: int = setting(192, "longest completion in tokens", 1, 32768, aliases=("max_completion_length",))
     decode_block: int = setting(16, "decoding steps on the device between looks at which rows have ended", 1, 1024)
     max_prompt_tokens: int = setting(1024, "a longer prompt is refused", 1, 32768, aliases=("max_prompt_length",))
+    dynamic_sampling: bool = setting(False, "in training, replace groups without signal by those of further tasks until "
+                                     "TASKS_PER_STEP have signal")
+    max_sampled_groups: int = setting(32, "with DYNAMIC_SAMPLING, most groups that a step samples", 2, 1_000_000)
 
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    """The loss."""
-    eps_low: float = setting(0.2, "clip bound of the token ratio below 1", 0.0, 1.0, aliases=("epsilon",))
+    """The loss, and what enters it."""
+    loss: str = setting("dapo", "dapo: token mean; grpo: mean of sample means; dr_grpo: constant denominator; gspo: the "
+                        "ratio of whole samples; cispo: clipped weights on log-probabilities",
+                        choices=("dapo", "grpo", "dr_grpo", "gspo", "cispo"), aliases=("loss_type",))
+    eps_low: float = setting(0.2, "clip bound of the token ratio below 1; with LOSS=cispo, 1 lifts it", 0.0, 1.0,
+                             aliases=("epsilon",))
     eps_high: float = setting(0.28, "clip bound of the token ratio above 1", 0.0, 100.0, aliases=("epsilon_high",))
+    gspo_eps_low: float = setting(3e-4, "with LOSS=gspo, clip bound of a sample's ratio below 1", 0.0, 1.0)
+    gspo_eps_high: float = setting(4e-4, "with LOSS=gspo, clip bound of a sample's ratio above 1", 0.0, 100.0)
+    advantage: str = setting("grpo", "grpo: reward less the group's mean; rloo: less the mean of the others; passk: what "
+                             "the sample adds to the best of PASS_K", choices=("grpo", "rloo", "passk"))
+    advantage_scale: str = setting("auto", "std: divide the advantage by the group's std; none: leave it; auto: none with "
+                                   "LOSS=dr_grpo or ADVANTAGE=rloo, else std", choices=("auto", "std", "none"),
+                                   aliases=("scale_rewards",))
+    pass_k: int = setting(4, "with ADVANTAGE=passk, the k of pass@k; below GROUP", 1, 1023)
+    overlong: str = setting("keep", "samples cut at MAX_NEW_TOKENS. keep: like any other; mask: out of the loss; penalise: a "
+                            "correct answer earns less the nearer it comes to the limit", choices=("keep", "mask", "penalise"))
+    overlong_tokens: int = setting(32, "with OVERLONG=penalise, how many tokens before the limit the penalty begins", 1, 32768)
+    overlong_penalty: float = setting(0.5, "with OVERLONG=penalise, what a correct answer loses at the limit", 0.001, 1.0)
+    entropy_bonus: float = setting(0.0, "weight of the policy's entropy in the objective; above 0, groups without signal are "
+                                   "trained on too", 0.0, 10.0)
+    kl_beta: float = setting(0.0, "weight of the KL divergence to the model without adapter; above 0, groups without signal "
+                             "are trained on too", 0.0, 10.0, aliases=("beta",))
     updates_per_batch: int = setting(1, "optimiser updates on each batch of samples; with 1 the ratio is 1 and the "
                                      "clip never acts", 1, 64, aliases=("num_iterations",))
     logit_chunk: int = setting(256, "positions per chunk of the vocabulary projection; changes memory and speed only",

@@ -11,10 +11,11 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rl.compare import RELATIVE
 from rl.errors import InputError
-from rl.settings import DataSettings
+from rl.settings import DataSettings, Settings
 
 # Named, not imported: providers import Task from here, and only the one in use should cost anything.
 PROVIDERS = {"lc_easy": "tasks.lc_easy_tasks:provide", "humaneval": "tasks.code_benchmarks:provide_humaneval",
@@ -160,6 +161,46 @@ def batch(tasks: Sequence[Task], step: int, tasks_per_step: int, seed: int) -> l
     if start + tasks_per_step > n:
         order = order + _epoch_order(n, epoch + 1, tasks_per_step, seed)
     return order[start:start + tasks_per_step]
+
+
+class Cursor(NamedTuple):
+    """How far a run that replaces tasks has come: epochs begun, and the tasks of the last one that are still to come."""
+
+    epochs: int = 0
+    rest: tuple[int, ...] = ()
+
+
+BEGINNING = Cursor()
+
+
+def draw(cursor: Cursor, n: int, count: int, seed: int) -> tuple[list[int], Cursor]:
+    """The next `count` different indices of n tasks, and the cursor behind them; fewer are the beginning of more.
+
+    Each epoch holds each task once: one that comes up a second time within a draw waits for the next."""
+    epochs, rest, drawn, waiting = *cursor, [], []
+    while len(drawn) < min(count, n):
+        if not rest:
+            rest, epochs = tuple(random.Random(f"epoch/{seed}/{epochs}").sample(range(n), n)), epochs + 1
+        (waiting if rest[0] in drawn else drawn).append(rest[0])
+        rest = rest[1:]
+    return drawn, Cursor(epochs, (*waiting, *rest))
+
+
+def ahead(tasks: Sequence[Task], step: int, cursor: Cursor, settings: Settings) -> list[int]:
+    """Indices of the tasks for `step`, in order: TASKS_PER_STEP, and with DYNAMIC_SAMPLING those that may replace some."""
+    g, t, n = settings.generation, settings.trainer, len(tasks)
+    if not g.dynamic_sampling:
+        return batch(tasks, step, t.tasks_per_step, t.seed)
+    if n <= t.tasks_per_step:
+        raise InputError(f"DYNAMIC_SAMPLING=true with TASKS_PER_STEP={t.tasks_per_step}, but there are {n} tasks and a step "
+                         f"takes none twice, so nothing could be replaced; lower TASKS_PER_STEP below {n}, or choose more tasks")
+    return draw(cursor, n, g.max_sampled_groups, t.seed)[0]
+
+
+def behind(tasks: Sequence[Task], taken: int, cursor: Cursor, settings: Settings) -> Cursor:
+    """The cursor of the next step, after one that took the first so many of `ahead`; only DYNAMIC_SAMPLING moves it."""
+    dynamic = settings.generation.dynamic_sampling
+    return draw(cursor, len(tasks), taken, settings.trainer.seed)[1] if dynamic else cursor
 
 
 def _epoch_order(n, epoch, tasks_per_step, seed):

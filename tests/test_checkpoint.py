@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rl import checkpoint, grpo
+from rl.taskset import Cursor
 from tests import small_model
 
 CFG = small_model.CFG
@@ -36,6 +37,15 @@ def test_every_part_comes_back_bit_for_bit(tmp_path):
     assert step == 12
     for got, want in zip(jax.tree.leaves(restored), jax.tree.leaves(saved), strict=True):
         assert got.dtype == want.dtype and (np.asarray(got) == np.asarray(want)).all()
+
+
+def test_the_data_cursor_comes_back(tmp_path):
+    """Epochs and the tasks still to come; the beginning where a checkpoint of an earlier version has none."""
+    cursor = Cursor(3, (5, 0, 7))
+    folder = checkpoint.save(tmp_path, 4, state(), 0, "base", 3, 0, cursor)
+    assert checkpoint.data_cursor(tmp_path) == cursor
+    (folder / checkpoint.STATE).write_text('{"step": 4, "seed": 0}')
+    assert checkpoint.data_cursor(tmp_path) == Cursor()
 
 
 def test_a_checkpoint_holds_what_others_read(tmp_path):

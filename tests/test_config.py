@@ -1,5 +1,6 @@
 """rl/settings.py and rl/config.py: what is declared, what is read, what is refused, and with which words."""
 import dataclasses
+import re
 
 import pytest
 import yaml
@@ -37,6 +38,7 @@ DOCUMENTED = {   # the documented defaults, written out a second time on purpose
     "model": "0.5B", "split": "train", "steps": 600, "tasks_per_step": 8, "group": 8, "max_new_tokens": 192,
     "temperature": 1.0, "learning_rate": 2e-5, "lora_rank": 16, "lora_alpha": 32.0, "eps_low": 0.2, "eps_high": 0.28,
     "style_weight": 0.5, "save_every": 25, "n_samples": 8, "warmup_steps": 5, "updates_per_batch": 1, "n_tasks": 0,
+    "loss": "dapo", "advantage": "grpo", "overlong": "keep", "entropy_bonus": 0.0, "kl_beta": 0.0, "dynamic_sampling": False,
     "case_seconds": 0.5, "allow_weak_sandbox": False, "out": "", "resume": "", "lora": "", "seed": 0,
 }
 
@@ -108,13 +110,15 @@ def test_yaml_may_nest_stay_flat_or_mix(tmp_path):
 ALIASES = {"num_generations": "group", "group_size": "group", "max_completion_length": "max_new_tokens",
            "max_prompt_length": "max_prompt_tokens", "lora_r": "lora_rank", "epsilon": "eps_low",
            "epsilon_high": "eps_high", "max_steps": "steps", "save_steps": "save_every", "output_dir": "out",
-           "num_iterations": "updates_per_batch", "save_total_limit": "keep_last", "model_name_or_path": "model"}
+           "num_iterations": "updates_per_batch", "save_total_limit": "keep_last", "model_name_or_path": "model",
+           "beta": "kl_beta", "loss_type": "loss", "scale_rewards": "advantage_scale"}
 
 
 @pytest.mark.parametrize("alias, name", ALIASES.items())
 def test_trl_spellings_work_in_both_places(tmp_path, alias, name):
     """A user who knows TRL's names need not learn ours, in the environment or in YAML."""
-    value = {str: "x", int: 5, float: 0.5}[settings.LEAVES[name].type]
+    leaf = settings.LEAVES[name]
+    value = leaf.choices[-1] if leaf.choices else {str: "x", int: 5, float: 0.5}[leaf.type]
     from_env = load({alias.upper(): str(value)})
     from_file = load({"CONFIG": yaml_file(tmp_path, f"{alias}: {value}")})
 
@@ -260,6 +264,46 @@ def test_training_refuses_samples_that_cannot_differ():
 
     assert len(caught.value.problems) == 2 and "TEMPERATURE=0" in str(caught.value) and "TOP_K=1" in str(caught.value)
     config.check_training(load({}).settings)
+
+
+TOGETHER = [
+    ({"ADVANTAGE": "passk", "GROUP": "4"}, "PASS_K=4 with GROUP=4"),
+    ({"OVERLONG": "penalise", "MAX_NEW_TOKENS": "20"}, "OVERLONG_TOKENS=32: .*MAX_NEW_TOKENS=20"),
+    ({"DYNAMIC_SAMPLING": "1", "TASKS_PER_STEP": "32"}, "MAX_SAMPLED_GROUPS=32 .*TASKS_PER_STEP=32"),
+    ({"DYNAMIC_SAMPLING": "1", "SHUFFLE_REWARDS": "1"}, "SHUFFLE_REWARDS=true with DYNAMIC_SAMPLING=true"),
+    ({"PASS_K": "2"}, "PASS_K=2 acts only with ADVANTAGE=passk"),
+    ({"OVERLONG_TOKENS": "9", "OVERLONG": "mask"}, "OVERLONG_TOKENS=9 acts only with OVERLONG=penalise"),
+    ({"OVERLONG_PENALTY": "1"}, "OVERLONG_PENALTY=1.0 acts only with OVERLONG=penalise"),
+    ({"MAX_SAMPLED_GROUPS": "99"}, "MAX_SAMPLED_GROUPS=99 acts only with DYNAMIC_SAMPLING=true"),
+    ({"GSPO_EPS_LOW": "0.1"}, "GSPO_EPS_LOW=0.1 acts only with LOSS=gspo"),
+    ({"GSPO_EPS_HIGH": "0.1", "LOSS": "cispo"}, "GSPO_EPS_HIGH=0.1 acts only with LOSS=gspo"),
+    ({"EPS_LOW": "0.1", "LOSS": "gspo"}, "EPS_LOW=0.1 .*LOSS=gspo.* GSPO_EPS_LOW"),
+    ({"EPS_HIGH": "0.1", "LOSS": "gspo"}, "EPS_HIGH=0.1 .*LOSS=gspo.* GSPO_EPS_HIGH"),
+]
+
+
+@pytest.mark.parametrize("environ, words", TOGETHER, ids=lambda value: str(value)[:40])
+def test_training_refuses_what_cannot_act_together(environ, words):
+    """One line that names both settings; a probe, which looks at none of them, goes on."""
+    (problem,) = refused(environ, training=True)
+
+    assert re.search(words, problem) and "\n" not in problem
+    load(environ)
+
+
+def test_all_that_does_not_go_together_is_said_at_once():
+    """Three mistakes, three lines."""
+    wrong = {"PASS_K": "2", "GSPO_EPS_LOW": "0.1", "DYNAMIC_SAMPLING": "1", "TASKS_PER_STEP": "64"}
+
+    assert len(refused(wrong, training=True)) == 3
+
+
+@pytest.mark.parametrize("environ", [
+    {"ADVANTAGE": "passk", "PASS_K": "7"}, {"OVERLONG": "penalise", "OVERLONG_TOKENS": "192"}, {"DYNAMIC_SAMPLING": "1"},
+    {"LOSS": "gspo", "GSPO_EPS_HIGH": "0.1"}, {"LOSS": "cispo", "EPS_LOW": "1"}, {"DYNAMIC_SAMPLING": "1", "KL_BETA": "0.01"}])
+def test_training_takes_what_does(environ):
+    """Options with their own settings at the edge of what they allow."""
+    load(environ, training=True)
 
 
 # Near misses

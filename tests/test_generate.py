@@ -14,10 +14,10 @@ PROMPTS = [small_model.prompt(n) for n in (5, 17, 40)]
 NAMES = ["five", "seventeen", "forty"]
 
 
-def run(prompts=PROMPTS, names=NAMES, samples=3, adapter=None, seed=0, step=0, model=None, **sampling):
+def run(prompts=PROMPTS, names=NAMES, samples=3, adapter=None, seed=0, step=0, model=None, slots=0, **sampling):
     keys = g.row_keys(g.step_key(seed, step), names, samples)
     sampling = g.Sampling(**{"max_new_tokens": 24, "block": 24, **sampling})
-    return g.generate(model or small_model.model(), adapter, prompts, samples, sampling, keys)
+    return g.generate(model or small_model.model(), adapter, prompts, samples, sampling, keys, slots)
 
 
 def logits_of(model, adapter, ids):
@@ -51,6 +51,17 @@ def test_batched_equals_one_by_one(temperature):
         for n in range(2):
             assert alone.ids_BT[n].tolist() == together.ids_BT[p * 3 + n].tolist()
             np.testing.assert_allclose(alone.logprobs_BT[n], together.logprobs_BT[p * 3 + n], atol=2e-4)
+
+
+def test_fewer_prompts_run_in_the_programs_of_more():
+    """With slots to spare the rows are those of the prompts alone, no row is made for a slot, and nothing new is compiled."""
+    full = run(samples=4, block=8)
+    before = g.decode_block._cache_size(), g.prefill._cache_size()
+    padded = run(PROMPTS[:2], NAMES[:2], samples=4, block=8, slots=3)
+
+    assert padded.ids_BT.tolist() == full.ids_BT[:8].tolist() and padded.finish_B == full.finish_B[:8]
+    assert padded.prompt_B.tolist() == [0] * 4 + [1] * 4 and len(padded.length_B) == 8
+    assert (g.decode_block._cache_size() - before[0], g.prefill._cache_size() - before[1]) == (1, 0), "8 rows are a size in use"
 
 
 def test_compaction_changes_nothing():

@@ -1,4 +1,4 @@
-"""Advantages, the packed update and AdamW against hand-computed numbers, plain per-row gradients, float64 loops and optax."""
+"""The packed update and AdamW against hand-computed numbers, plain per-row gradients, float64 loops and optax."""
 
 from types import SimpleNamespace
 
@@ -10,10 +10,13 @@ import pytest
 
 from qwen2_jax import forward
 from rl import grpo
+from rl.advantages import advantages
+from rl.objectives import Objective
+from rl.packing import bucket, pack_groups
 from tests import small_model
 
 PARAMS, ADAPTER, CFG = small_model.params(), small_model.adapter(), small_model.CFG
-OBJECTIVE = grpo.Objective(logit_chunk=16)
+OBJECTIVE = Objective(logit_chunk=16)
 
 
 def rollouts(seed=0, lengths=((3, 9, 1), (12, 5, 7))):
@@ -31,36 +34,66 @@ def rollouts(seed=0, lengths=((3, 9, 1), (12, 5, 7))):
     return out
 
 
-def plain_logprobs(layers, rollouts, temperature=1.0):
-    """Each row's log-probabilities of its sampled ids from the plain uncached forward: no packing, no sharing, no chunks."""
+def plain_rows(rollouts):
+    """(tokens, mask) of prompts and samples as separate padded rows: no packing, no sharing."""
     rows = [np.concatenate([rollouts.prompt_ids[p], ids[:n]]) for p, ids, n in
             zip(rollouts.prompt_B, rollouts.ids_BT, rollouts.length_B, strict=True)]
     tokens, mask = np.zeros((len(rows), 40), np.int32), np.zeros((len(rows), 40), bool)
     for row, ids in enumerate(rows):
         tokens[row, : len(ids)], mask[row, : len(ids)] = ids, True
-    logits = forward(PARAMS, {**ADAPTER, "layers": layers}, tokens, mask, CFG)[:, :, : small_model.VOCAB_USED] / temperature
-    logprobs = jnp.take_along_axis(jax.nn.log_softmax(logits[:, :-1]), tokens[:, 1:, None], -1)[:, :, 0]
-    return [logprobs[b, len(ids) - n - 1 : len(ids) - 1] for b, (ids, n) in enumerate(zip(rows, rollouts.length_B, strict=True))]
+    return tokens, mask
 
 
-def plain_loss(layers, rollouts, advantage_B, temperature=1.0, low=0.2, high=0.28):
+@jax.jit
+def plain_logits(layers, tokens, mask):
+    """Logits of the vocabulary in use from the plain uncached forward; adapter off where layers is None."""
+    adapter = None if layers is None else {**ADAPTER, "layers": layers}
+    return forward(PARAMS, adapter, tokens, mask, CFG)[:, :, : small_model.VOCAB_USED]
+
+
+@jax.jit
+def pulled_back(layers, tokens, mask, d_logits):
+    """The gradient by the layers that belongs to one by the logits."""
+    return jax.vjp(lambda layers: plain_logits(layers, tokens, mask), layers)[1](d_logits)[0]
+
+
+def distributions(logits, rollouts, temperature=1.0):
+    """Each row's log-probabilities of all ids in use, at the positions that sampled its ids."""
+    starts = [len(rollouts.prompt_ids[p]) - 1 for p in rollouts.prompt_B]
+    return [jax.nn.log_softmax(logits[b, start : start + n] / temperature)
+            for b, (start, n) in enumerate(zip(starts, rollouts.length_B, strict=True))]
+
+
+def of_ids(rows, rollouts):
+    """The log-probabilities of the sampled ids among `distributions`."""
+    return [row[np.arange(len(row)), rollouts.ids_BT[b, : len(row)]] for b, row in enumerate(rows)]
+
+
+def plain_logprobs(layers, rollouts, temperature=1.0):
+    """Each row's log-probabilities of its sampled ids."""
+    return of_ids(distributions(plain_logits(layers, *plain_rows(rollouts)), rollouts, temperature), rollouts)
+
+
+def plain_loss(logits, rollouts, advantage_B, temperature=1.0, low=0.2, high=0.28):
     """The objective as its formula reads, row by row, over the tokens of rows with an advantage in a group with signal."""
-    total = 0.0
-    for row, (advantage, new) in enumerate(zip(advantage_B, plain_logprobs(layers, rollouts, temperature), strict=True)):
+    total, rows = 0.0, of_ids(distributions(logits, rollouts, temperature), rollouts)
+    for row, (advantage, new) in enumerate(zip(advantage_B, rows, strict=True)):
         ratio = jnp.exp(new - rollouts.logprobs_BT[row, : rollouts.length_B[row]])
         total += jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - low, 1 + high) * advantage).sum()
     return -total / rollouts.length_B.sum()
 
 
-def plain_gradient(out, advantage_B, temperature=1.0):
-    """(loss, gradient) of `plain_loss` by the adapter's layers."""
-    return jax.jit(jax.value_and_grad(lambda layers: plain_loss(layers, out, advantage_B, temperature)))(ADAPTER["layers"])
+def plain_gradient(out, loss_of_logits):
+    """(loss, gradient by the adapter's layers) of a function of the plain rows' logits."""
+    rows = plain_rows(out)
+    loss, d_logits = jax.jit(jax.value_and_grad(loss_of_logits))(plain_logits(ADAPTER["layers"], *rows))
+    return loss, pulled_back(ADAPTER["layers"], *rows, d_logits)
 
 
 def gradient(out, advantage_PN, objective=OBJECTIVE):
     """(loss, gradient) as `update` makes them, before the optimiser."""
-    groups = grpo.pack_groups(out, advantage_PN, np.ones_like(advantage_PN, bool), objective.logit_chunk)
-    n = sum(group.weight_M.sum() for group in groups)
+    groups = pack_groups(out, advantage_PN, np.ones_like(advantage_PN, bool), objective)
+    n = sum(group.n_tokens for group in groups)
     parts = [grpo.group_gradient(PARAMS, ADAPTER, group, CFG, objective, small_model.VOCAB_USED) for group in groups]
     return sum(p[0] for p in parts) / n, jax.tree.map(lambda *g: sum(g) / n, *[p[2] for p in parts])
 
@@ -78,7 +111,7 @@ ADVANTAGES = np.array([[1.2, -0.7, -0.5], [0.3, 1.0, -1.3]], np.float32)
 def test_packed_gradient_is_the_plain_gradient(temperature):
     """Packing, prompt sharing and chunking give loss and gradient of the formula on separate, unshared rows."""
     out, objective = rollouts(), OBJECTIVE._replace(temperature=temperature)
-    want = plain_gradient(out, ADVANTAGES.ravel(), temperature)
+    want = plain_gradient(out, lambda logits: plain_loss(logits, out, ADVANTAGES.ravel(), temperature))
     got = gradient(out, ADVANTAGES, objective)
 
     np.testing.assert_allclose(got[0], want[0], rtol=1e-4)
@@ -98,7 +131,7 @@ def test_memory_settings_change_memory_only(change):
 def test_clip_statistics_match_a_float64_count():
     """clip_ratio counts the tokens at which the bound is the smaller term; the logprob difference is its mean and maximum."""
     out, state = rollouts(), grpo.init_state(ADAPTER)
-    groups = grpo.pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), 16)
+    groups = pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), OBJECTIVE)
     _, metrics = grpo.update(PARAMS, state, groups, CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
     low, high, differences = 0, 0, []
     for row, (advantage, new) in enumerate(zip(ADVANTAGES.ravel(), plain_logprobs(ADAPTER["layers"], out), strict=True)):
@@ -137,8 +170,8 @@ def test_the_denominator_is_the_whole_steps():
 def test_groups_without_signal_are_left_out():
     """A group of equal rewards is not packed, and its tokens are not counted; alone it leaves state and moments as they were."""
     out, reward = rollouts(), np.array([[1.0, 1.0, 1.0], [0.0, 1.5, 1.0]])
-    groups = grpo.pack_groups(out, grpo.advantages(reward), np.isfinite(reward), 16)
-    assert len(groups) == 1 and groups[0].weight_M.sum() == 24
+    groups = pack_groups(out, advantages(reward), np.isfinite(reward), OBJECTIVE)
+    assert len(groups) == 1 and groups[0].n_tokens == 24
 
     state = grpo.init_state(ADAPTER)
     same, metrics = grpo.update(PARAMS, state, [], CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
@@ -148,17 +181,17 @@ def test_groups_without_signal_are_left_out():
 def test_failed_grades_are_masked():
     """A NaN reward takes its sample out: advantages of the rest, tokens and gradient are those of the group without it."""
     out, reward = rollouts(), np.array([[1.0, np.nan, 0.0], [1.0, 1.0, 1.0]])
-    advantage = grpo.advantages(reward)
+    advantage = advantages(reward)
     assert advantage[0].tolist() == [1.0, 0.0, -1.0]
-    group = grpo.pack_groups(out, advantage, np.isfinite(reward), 16)[0]
-    assert group.weight_M.sum() == 4, "lengths 3 and 1; the masked one has 9"
+    group = pack_groups(out, advantage, np.isfinite(reward), OBJECTIVE)[0]
+    assert group.n_tokens == 4, "lengths 3 and 1; the masked one has 9"
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing():
     """An infinite sampler logprob makes the step count as skipped, weights and moments untouched."""
     out = rollouts()
     out.logprobs_BT[0, 0] = -np.inf
-    groups = grpo.pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), 16)
+    groups = pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), OBJECTIVE)
     state = grpo.init_state(ADAPTER)
     same, metrics = grpo.update(PARAMS, state, groups, CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
 
@@ -169,7 +202,7 @@ def test_an_update_moves_the_sampler():
     """After one update of a new adapter b is no longer zero, a follows in the second, and the model's logits change."""
     from rl import lora
     state = grpo.init_state(lora.init(jax.random.key(3), CFG, 4, 8.0))
-    groups = grpo.pack_groups(rollouts(), ADVANTAGES, np.ones((2, 3), bool), 16)
+    groups = pack_groups(rollouts(), ADVANTAGES, np.ones((2, 3), bool), OBJECTIVE)
     step = lambda s: grpo.update(PARAMS, s, groups, CFG, OBJECTIVE, grpo.AdamW(1e-2), small_model.VOCAB_USED)[0]  # noqa: E731
     one = step(state)
     two = step(one)
@@ -181,32 +214,12 @@ def test_an_update_moves_the_sampler():
     assert float(abs(logits[1] - logits[0]).max()) > 1e-3
 
 
-# ---- advantages ------------------------------------------------------------------------------------------------------
-
-
-def test_advantages_by_hand():
-    """Rewards 0 0 0 1 have mean 1/4 and std sqrt(3)/4."""
-    np.testing.assert_allclose(grpo.advantages([[0, 0, 0, 1.0]]), [[-1 / 3**0.5] * 3 + [3**0.5]], rtol=1e-6)
-
-
-@pytest.mark.parametrize("rewards", [
-    [0.1] * 8, [1e6] * 8, [0.0] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1], [0, 5e-324, 0, 0, 0, 0, 0, 0],
-    [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 8, [np.nan] * 7 + [1.0]])
-def test_advantages_are_bounded(rewards):
-    """Never NaN, never beyond sqrt(N - 1), exactly 0 where all are equal, whatever the scale of the rewards."""
-    a = grpo.advantages([rewards])[0]
-
-    assert np.isfinite(a).all() and np.abs(a).max() <= np.float32(7**0.5)
-    ok = np.array(rewards)[np.isfinite(rewards)]
-    assert (a == 0).all() == (len(ok) < 2 or ok.max() == ok.min())
-
-
 # ---- packing ---------------------------------------------------------------------------------------------------------
 
 
 def test_buckets_are_few_and_tight():
     """Every length fits its bucket with at most a quarter of padding; there are few buckets up to 16,384."""
-    sizes = {n: grpo.bucket(n, 128) for n in range(1, 16385)}
+    sizes = {n: bucket(n, 128) for n in range(1, 16385)}
     assert all(n <= size <= max(128, 1.26 * n) for n, size in sizes.items()) and len(set(sizes.values())) <= 30
 
 
@@ -214,7 +227,7 @@ def test_single_token_samples_pack():
     """Samples that stop at once feed nothing, predict one id each from the prompt's last token, and have a gradient."""
     out = rollouts(lengths=((1, 1, 1),))
     loss, grad = gradient(out, ADVANTAGES[:1])
-    want = plain_gradient(out, ADVANTAGES[0])
+    want = plain_gradient(out, lambda logits: plain_loss(logits, out, ADVANTAGES[0]))
 
     np.testing.assert_allclose(loss, want[0], rtol=1e-4)
     assert_close(grad, want[1], 5e-5)

@@ -1,14 +1,18 @@
 """The step's parts that are not the sampler's, the grader's or the optimiser's own."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rl import loop
+from rl.advantages import advantages
 from rl.datalog import Group
 from rl.errors import InputError
-from rl.settings import DataSettings
+from rl.generate import Rollouts
+from rl.objectives import denominator
+from rl.settings import DataSettings, GenerationSettings, ObjectiveSettings, Settings, TrainerSettings
 from rl.signals import EXIT_CODES, Interrupted, Signals
 from rl.taskset import load_tasks
 
@@ -31,6 +35,124 @@ def test_shuffled_rewards_are_dealt_out_at_random():
     assert sorted(one.ravel()) == sorted(plain.ravel()) and one.shape == plain.shape
     assert (one == again).all() and (one != other).any() and (one != plain).any()
     assert set(one[0]) != set(plain[0]), "rewards cross from one task's group into another's"
+
+
+def judgement(reward):
+    """A grade of that reward; what is worth something is correct."""
+    return SimpleNamespace(code="", verdict="pass", correct=reward > 0, reward=reward, style=0.0, depth=0, calls=0, pure=False,
+                           idle=0, detail="", flags=(), wall_s=0.01)
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """collect() with rewards by task name and every completion of given length: (a function of them, the rounds it sampled)."""
+    rounds = []
+
+    def fake_sample(model, adapter, prompts, samples, sampling, key, slots=0):
+        rounds.append([p.task.name for p in prompts])
+        B, T = len(prompts) * samples, sampling.max_new_tokens
+        arrays = [np.full((B, T), len(rounds), kind) for kind in (np.int32, np.float32, np.float32)]
+        lengths = np.array([n for p in prompts for n in p.ids])
+        finish = ["length" if n == T else "stop" for n in lengths]
+        prompt_B = np.repeat(np.arange(len(prompts)), samples)
+        return Rollouts([p.ids for p in prompts], prompt_B, *arrays, lengths, finish), [p.task.name for p in prompts] * samples
+
+    def collected(rewards, lengths=(3, 3, 3, 3), per_step=2, most=4, **sections):
+        names = [*rewards]
+        settings = Settings(generation=GenerationSettings(group=4, dynamic_sampling=most > per_step, max_sampled_groups=most,
+                                                          max_new_tokens=20), trainer=TrainerSettings(tasks_per_step=per_step))
+        settings = replace(settings, **sections)
+        left = {name: list(values) for name, values in rewards.items()}
+        grader = SimpleNamespace(grade=lambda pairs: [judgement(left[task.name].pop(0)) for task, _ in pairs])
+        prompts = [loop.Prompt(SimpleNamespace(name=name), [], list(lengths)) for name in names[:most]]
+        return loop.collect(None, None, prompts, grader, settings, 0)
+
+    monkeypatch.setattr(loop, "sample", fake_sample)
+    return collected, rounds
+
+
+MIXED, RIGHT, WRONG = (1.0, 0.0, 1.5, 0.0), (1.0,) * 4, (0.0,) * 4
+
+
+def test_groups_without_signal_are_replaced_in_the_order_of_the_tasks(world):
+    """Each round samples as many groups as are missing; all that was sampled is there, in order, rows beside their groups."""
+    collect, rounds = world
+    batch = collect({"a": RIGHT, "b": MIXED, "c": WRONG, "d": MIXED, "e": MIXED}, per_step=2, most=5)
+
+    assert rounds == [["a", "b"], ["c"], ["d"]], "e is left for the next step"
+    assert [group.task for group in batch.groups] == ["a", "b", "c", "d"]
+    assert batch.signal_P.tolist() == [False, True, False, True]
+    assert batch.rollouts.prompt_B.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    assert batch.rollouts.ids_BT[:, 0].tolist() == [1] * 8 + [2] * 4 + [3] * 4
+    assert batch.advantage_PN.shape == (4, 4) and len(batch.rollouts.finish_B) == len(batch.grading_s) == 16
+    metrics = loop.extra_metrics(batch, 2, Settings(generation=GenerationSettings(dynamic_sampling=True)))
+    assert metrics == {"sampled_groups": 4, "discarded_groups": 2}
+
+
+@pytest.mark.parametrize("rewards, rounds_wanted", [
+    ({"a": MIXED, "b": MIXED, "c": MIXED}, [["a", "b"]]),
+    ({"a": WRONG, "b": RIGHT, "c": WRONG, "d": RIGHT, "e": MIXED}, [["a", "b"], ["c", "d"]])])
+def test_replacing_stops_when_there_is_enough_or_at_the_cap(world, rewards, rounds_wanted):
+    """Nothing more than needed is sampled, and never more than MAX_SAMPLED_GROUPS, signal or not."""
+    collect, rounds = world
+    collect(rewards, per_step=2, most=4)
+    assert rounds == rounds_wanted
+
+
+def test_without_dynamic_sampling_there_is_one_round(world):
+    """All prompts given, whatever their signal."""
+    collect, rounds = world
+    batch = collect({"a": WRONG, "b": WRONG}, per_step=2, most=2)
+    assert rounds == [["a", "b"]] and not batch.signal_P.any() and loop.extra_metrics(batch, 0, Settings()) == {}
+
+
+def test_cut_samples_leave_the_loss_but_not_the_comparison(world):
+    """OVERLONG=mask: the one that the limit cut is not trained on; the others' advantages still count its reward."""
+    collect, _ = world
+    kept, masked = (collect({"a": MIXED}, lengths=(3, 20, 5, 7), per_step=1, most=1,
+                            objective=ObjectiveSettings(overlong=how)) for how in ("keep", "mask"))
+
+    assert kept.trained_PN.all() and masked.trained_PN.tolist() == [[True, False, True, True]]
+    assert (kept.advantage_PN == masked.advantage_PN).all()
+
+
+def test_only_right_answers_pay_for_length(world):
+    """OVERLONG=penalise: right ones lose up to OVERLONG_PENALTY over the last OVERLONG_TOKENS; wrong ones nothing, so a group
+    without a right one has no signal whatever its lengths, and no wrong answer outranks a right one."""
+    collect, _ = world
+    o = ObjectiveSettings(overlong="penalise", overlong_tokens=10, overlong_penalty=0.5)
+    batch = collect({"a": RIGHT, "b": WRONG}, lengths=(20, 15, 10, 3), per_step=2, most=2, objective=o)
+    reward = np.array([1 - 0.5, 1 - 0.25, 1, 1])
+    settings = Settings(generation=GenerationSettings(max_new_tokens=20), objective=o)
+
+    np.testing.assert_allclose(batch.advantage_PN[0], (reward - reward.mean()) / reward.std(), rtol=1e-6)
+    assert batch.signal_P.tolist() == [True, False]
+    assert loop.extra_metrics(batch, 1, settings) == {"rewards/overlong/mean": pytest.approx(-0.75 / 8)}
+    hardest = replace(settings, objective=replace(o, overlong_penalty=1.0))
+    least = loop.rewards_of(batch.groups, None, loop.length_penalties(batch.groups, hardest))
+    assert least[0].min() >= least[1].max()
+
+
+@pytest.mark.parametrize("o, kind, scaled", [
+    ({}, "grpo", True), ({"loss": "dr_grpo"}, "grpo", False), ({"advantage": "rloo"}, "rloo", False),
+    ({"advantage": "rloo", "advantage_scale": "std"}, "rloo", True), ({"advantage_scale": "none"}, "grpo", False),
+    ({"loss": "dr_grpo", "advantage_scale": "std"}, "grpo", True), ({"advantage": "passk", "pass_k": 2}, "passk", True),
+    ({"advantage": "passk", "pass_k": 2, "loss": "dr_grpo"}, "passk", False)])
+def test_which_advantage_the_settings_mean(o, kind, scaled):
+    """auto leaves the scale out where the loss or the advantage was defined without; std and none decide otherwise."""
+    o = ObjectiveSettings(**o)
+    reward = np.array([[0, 1.5, 0, 1.0]])
+    np.testing.assert_array_equal(loop.advantages_of(reward, Settings(objective=o)), advantages(reward, kind, scaled, o.pass_k))
+
+
+def test_the_objective_has_the_bounds_of_its_ratio():
+    """gspo takes its own; dr_grpo's constant is MAX_NEW_TOKENS times the samples of a step."""
+    o = loop.objective_of(Settings())
+    assert (o.loss, o.eps_low, o.eps_high, o.entropy_bonus, o.kl_beta, o.needs_no_signal) == ("dapo", 0.2, 0.28, 0, 0, False)
+    o = loop.objective_of(Settings(objective=ObjectiveSettings(loss="gspo", kl_beta=0.1)))
+    assert (o.eps_low, o.eps_high, o.needs_no_signal) == (3e-4, 4e-4, True)
+    o = loop.objective_of(Settings(objective=ObjectiveSettings(loss="dr_grpo")))
+    assert denominator(o, 5, 2) == 192 * 8 * 8
 
 
 def test_several_updates_make_one_row():

@@ -23,7 +23,7 @@ WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "r
                "rl.settings", "rl.stats", "rl.signs", "rl.source", "rl.errors", "rl.probe_report", "rl.samples",
                "rl.report", "rl.report_page", "rl.report_parts", "rl.curves", "rl.markup", "rl.progress", "rl.leftovers",
                "rl.sandbox_report", "rl.sandbox_bench", "rl.sandbox_soak", "rl.sandbox_mixture", "rl.sandbox_peers",
-               "rl.tracker", "rl.lock", "rl.values"}
+               "rl.tracker", "rl.lock", "rl.values", "rl.advantages", "rl.combinations"}
 RUNTIME = {"jax", "jaxlib", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
 COMES_WITH_JAX = {"ml_dtypes"}   # jax and jaxlib require it, as huggingface_hub requires PyYAML
 EXTRAS = {"gguf", "jinja2", "tensorboardX", "wandb"}

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl.errors import InputError
-from rl.settings import DataSettings
-from rl.taskset import STYLE_HINT, Task, batch, hidden_inputs, load_tasks, messages
+from rl.settings import DataSettings, GenerationSettings, Settings, TrainerSettings
+from rl.taskset import BEGINNING, STYLE_HINT, Cursor, Task, ahead, batch, behind, draw, hidden_inputs, load_tasks, messages
 
 ALL = DataSettings(split="all")
 
@@ -219,3 +219,51 @@ def test_steps_count_from_zero():
     """A negative step is a mistake of the caller's."""
     with pytest.raises(ValueError, match="step -1"):
         batch(range(4), -1, 2, 0)
+
+
+# The order where tasks are replaced
+
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(1, n), min_size=1, max_size=30))),
+       st.integers(0, 3))
+def test_draws_of_any_size_go_through_the_epochs(size, seed):
+    """No draw holds a task twice; at any time no task was drawn two times more often than another; a longer draw begins like
+    a shorter one, and both are functions of the cursor alone."""
+    n, counts = size
+    cursor, often = BEGINNING, Counter(dict.fromkeys(range(n), 0))
+    for count in counts:
+        drawn, after = draw(cursor, n, count, seed)
+        assert len(set(drawn)) == len(drawn) == count
+        assert draw(cursor, n, n, seed)[0][:count] == drawn and draw(Cursor(*cursor), n, count, seed) == (drawn, after)
+        often.update(drawn)
+        cursor = after
+        assert sum(often.values()) + len(cursor.rest) == cursor.epochs * n
+        assert cursor.epochs - 1 <= min(often.values()) <= max(often.values()) <= cursor.epochs
+
+
+def test_the_first_epoch_is_in_the_usual_order():
+    """Replacing tasks changes how far a step goes, not the order it goes in."""
+    assert draw(BEGINNING, 80, 80, 3)[0] == [i for step in range(10) for i in batch(range(80), step, 8, 3)]
+    assert draw(BEGINNING, 80, 80, 3)[0] != draw(BEGINNING, 80, 80, 4)[0]
+
+
+def dynamic(on, per_step=2, most=6):
+    return Settings(generation=GenerationSettings(dynamic_sampling=on, max_sampled_groups=most),
+                    trainer=TrainerSettings(tasks_per_step=per_step))
+
+
+def test_what_lies_ahead_of_a_step():
+    """Without DYNAMIC_SAMPLING the step's own tasks, and a cursor that stays; with it up to MAX_SAMPLED_GROUPS different ones,
+    of which the next step finds those that were not taken."""
+    assert ahead(range(8), 3, BEGINNING, dynamic(False)) == batch(range(8), 3, 2, 0)
+    assert behind(range(8), 2, BEGINNING, dynamic(False)) == BEGINNING
+    first = ahead(range(8), 0, BEGINNING, dynamic(True))
+    after = behind(range(8), 3, BEGINNING, dynamic(True))
+    assert len(first) == 6 and ahead(range(8), 1, after, dynamic(True))[:3] == first[3:]
+    assert len(ahead(range(4), 0, BEGINNING, dynamic(True))) == 4, "no more than there are tasks"
+
+
+@pytest.mark.parametrize("per_step", [4, 5])
+def test_replacing_needs_more_tasks_than_a_step_takes(per_step):
+    """Said with both numbers before anything is loaded."""
+    with pytest.raises(InputError, match=rf"DYNAMIC_SAMPLING.*TASKS_PER_STEP={per_step}.*4 tasks"):
+        ahead(range(4), 0, BEGINNING, dynamic(True, per_step))

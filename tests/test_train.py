@@ -111,6 +111,23 @@ def test_three_and_three_steps_are_six(whole, taught_model, tmp_path):
     assert [record["git"] for record in config["about"]["resumed"]] == [config["about"]["git"]]
 
 
+def test_a_run_that_replaces_tasks_goes_on_where_it_was(train, taught_model, tmp_path):
+    """DYNAMIC_SAMPLING with groups of two, half of which are alike: 2 + 2 steps are 4, bit for bit, though how far the order of
+    tasks has come is not known from the step."""
+    more = {"GROUP": "2", "DYNAMIC_SAMPLING": "1", "MAX_SAMPLED_GROUPS": "4"}
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    for env in (environ(taught_model, whole, STEPS="4", **more), environ(taught_model, run, STEPS="2", **more),
+                {"RESUME": str(run), "STEPS": "4"}):
+        assert train(env)[0] == 0
+
+    assert_same_run(whole, run, 4)
+    rows = read_rows(whole / "metrics.jsonl")
+    taken = [{row["task"] for row in read_rows(whole / f"completions/completions_{n:05d}.jsonl")} for n in range(1, 5)]
+    assert any(row["sampled_groups"] > 2 for row in rows[:2]), "nothing was replaced before the resume"
+    assert [len(tasks) for tasks in taken] == [row["sampled_groups"] for row in rows], "each task once a step"
+    assert json.loads((run / "checkpoints/step_00004/state.json").read_text())["cursor"]["epochs"] >= 2
+
+
 def stopped_and_resumed(env, line, signum, code):
     """The command, sent a signal a moment after that line, then resumed to its end."""
     process = start(env)
@@ -193,6 +210,8 @@ BAD = [
     ({"MAX_PROMPT_TOKENS": "10"}, (), "MAX_PROMPT_TOKENS=10"),
     ({"MAX_NEW_TOKENS": "30000"}, (), "MAX_NEW_TOKENS"),
     ({"ATTENTION": "cudnn"}, (), "ATTENTION=cudnn"),
+    ({"DYNAMIC_SAMPLING": "1", "TASKS_PER_STEP": "4"}, (), "DYNAMIC_SAMPLING=true.*4 tasks"),
+    ({"ADVANTAGE": "passk"}, (), "PASS_K=4 with GROUP=4"),
     ({}, ("--steps=3",), "--steps=3"),
 ]
 

@@ -1,0 +1,38 @@
+"""Settings that are legal one by one and make no sense together, in training. Probes do without this."""
+from rl.settings import LEAVES, Settings, text_of, value_of
+
+NEEDS = {"gspo_eps_low": ("loss", "gspo"), "gspo_eps_high": ("loss", "gspo"), "pass_k": ("advantage", "passk"),
+         "overlong_tokens": ("overlong", "penalise"), "overlong_penalty": ("overlong", "penalise"),
+         "max_sampled_groups": ("dynamic_sampling", True)}   # a setting that acts only where another has that value
+
+
+def training_problems(settings: Settings) -> list[str]:
+    """GRPO compares samples of one task, so they must be able to differ; and what is asked for must be able to act."""
+    g, o = settings.generation, settings.objective
+    same = "all samples of a task would be the same and nothing could be learnt from comparing them; training needs"
+    tasks_per_step, resampling = settings.trainer.tasks_per_step, "DYNAMIC_SAMPLING=true"
+    found = [
+        (g.temperature == 0, f"TEMPERATURE=0: {same} a temperature above 0 (default 1.0)"),
+        (g.top_k == 1, f"TOP_K=1: {same} TOP_K=0 (off, the default) or at least 2"),
+        (o.advantage == "passk" and o.pass_k >= g.group, f"PASS_K={o.pass_k} with GROUP={g.group}: groups have at most one "
+         "subset of that size and so no signal; lower PASS_K or raise GROUP above it"),
+        (o.overlong == "penalise" and o.overlong_tokens > g.max_new_tokens, f"OVERLONG_TOKENS={o.overlong_tokens}: the penalty "
+         f"would begin before the first token; set at most MAX_NEW_TOKENS={g.max_new_tokens}"),
+        (g.dynamic_sampling and g.max_sampled_groups <= tasks_per_step, f"MAX_SAMPLED_GROUPS={g.max_sampled_groups} with "
+         f"{resampling}: nothing could be replaced; raise it above TASKS_PER_STEP={tasks_per_step}"),
+        (g.dynamic_sampling and settings.reward.shuffle_rewards, f"SHUFFLE_REWARDS=true with {resampling}: which groups have "
+         "signal would be chance; leave one of them out"),
+    ]
+    return [problem for wrong, problem in found if wrong] + _idle_settings(settings)
+
+
+def _idle_settings(settings: Settings) -> list[str]:
+    """Settings that were changed and that nothing would look at."""
+    changed = [name for name in LEAVES if value_of(settings, name) != LEAVES[name].default]
+    typed = {name: f"{name.upper()}={text_of(value_of(settings, name))}" for name in changed}
+    idle = [f"{typed[name]} acts only with {other.upper()}={text_of(needed)}: set that too, or leave {name.upper()} out"
+            for name, (other, needed) in NEEDS.items() if name in changed and value_of(settings, other) != needed]
+    if settings.objective.loss == "gspo":
+        idle += [f"{typed[name]} bounds the ratio of tokens, and LOSS=gspo clips that of samples: set GSPO_{name.upper()}"
+                 for name in ("eps_low", "eps_high") if name in changed]
+    return idle

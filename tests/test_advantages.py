@@ -1,0 +1,147 @@
+"""Advantages against hand-computed numbers, loops over samples and over subsets, and rewards made to break them."""
+
+from itertools import combinations
+from math import comb, sqrt
+
+import numpy as np
+import pytest
+
+from rl.advantages import advantages, overlong, with_signal
+
+KINDS = [("grpo", 1), ("rloo", 1), ("passk", 1), ("passk", 3), ("passk", 7)]
+
+
+# ---- grpo
+
+def test_advantages_by_hand():
+    """Rewards 0 0 0 1 have mean 1/4 and std sqrt(3)/4."""
+    np.testing.assert_allclose(advantages([[0, 0, 0, 1.0]]), [[-1 / 3**0.5] * 3 + [3**0.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("rewards", [
+    [0.1] * 8, [1e6] * 8, [0.0] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1], [0, 5e-324, 0, 0, 0, 0, 0, 0],
+    [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 8, [np.nan] * 7 + [1.0]])
+def test_advantages_are_bounded(rewards):
+    """Never NaN, never beyond sqrt(N - 1), exactly 0 where all are equal, whatever the scale of the rewards."""
+    a = advantages([rewards])[0]
+
+    assert np.isfinite(a).all() and np.abs(a).max() <= np.float32(7**0.5)
+    ok = np.array(rewards)[np.isfinite(rewards)]
+    assert (a == 0).all() == (len(ok) < 2 or ok.max() == ok.min())
+
+
+def test_unscaled_grpo_is_the_distance_from_the_mean():
+    """Rewards 0 0 0 1 lie 1/4 below and 3/4 above it."""
+    np.testing.assert_allclose(advantages([[0, 0, 0, 1.0]], scaled=False), [[-0.25] * 3 + [0.75]])
+
+
+# ---- the others
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rloo_leaves_each_sample_out_of_its_baseline(scaled):
+    """A loop over the samples: reward less the mean of all the others; scaled, over the std of the group."""
+    reward = np.random.default_rng(0).choice([0, 1, 1.23, 1.5], (4, 6))
+    want = [[row[n] - np.mean([r for m, r in enumerate(row) if m != n]) for n in range(6)] for row in reward]
+    want = np.array(want) / (reward.std(1, keepdims=True) if scaled else 1)
+
+    np.testing.assert_allclose(advantages(reward, "rloo", scaled), want, rtol=1e-5, atol=1e-6)
+
+
+def best_of_subsets(reward, k, scaled):
+    """What the advantage means, by making every k-subset."""
+    subsets = list(combinations(range(len(reward)), k))
+    best = np.array([max(reward[n] for n in subset) for subset in subsets], np.float64)
+    own = [np.mean([b for b, subset in zip(best, subsets, strict=True) if n in subset]) for n in range(len(reward))]
+    return (np.array(own) - best.mean()) / (best.std() if scaled else 1)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("k", [1, 2, 3, 6])
+def test_passk_is_the_mean_over_all_subsets(k, scaled):
+    """Graded rewards with ties, in any order: the closed form equals enumeration."""
+    rng = np.random.default_rng(k)
+    for _ in range(20):
+        reward = rng.choice([0, 0, 1, 1.23, 1.26, 1.5], 7)
+        if np.sort(reward)[k - 1] < reward.max():
+            np.testing.assert_allclose(advantages([reward], "passk", scaled, k)[0], best_of_subsets(reward, k, scaled),
+                                       rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("right", range(1, 8))
+@pytest.mark.parametrize("k", [2, 4])
+def test_passk_of_right_and_wrong_is_the_published_formula(right, k):
+    """With c wrong of N: R = 1 - C(c, k) / C(N, k), s = sqrt(R (1 - R)); a right sample has (1 - R) / s, a wrong one
+    (1 - R - C(c - 1, k - 1) / C(N - 1, k - 1)) / s; nothing where fewer than k are wrong."""
+    N, wrong = 8, 8 - right
+    got = advantages([[1.0] * right + [0.0] * wrong], "passk", True, k)[0]
+    R = 1 - comb(wrong, k) / comb(N, k)
+    want = [0.0] * N
+    if wrong >= k:
+        s = sqrt(R * (1 - R))
+        want = [(1 - R) / s] * right + [(1 - R - comb(wrong - 1, k - 1) / comb(N - 1, k - 1)) / s] * wrong
+
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7)
+
+
+def test_pass_at_one_is_grpo():
+    """The best of one sample is the sample."""
+    reward = np.random.default_rng(1).normal(size=(5, 8))
+    np.testing.assert_allclose(advantages(reward, "passk", True, 1), advantages(reward), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("kind, k", KINDS)
+def test_advantages_sum_to_zero_and_follow_the_rewards(kind, k, scaled):
+    """Nothing is pushed on average, a better reward never has the smaller advantage, equal ones have equal advantages."""
+    for reward in np.random.default_rng(2).choice([0, 1, 1.2, 1.5], (30, 8)):
+        a = advantages([reward], kind, scaled, k)[0]
+        order = np.argsort(reward)
+
+        assert abs(a.sum()) < 1e-5 and (np.diff(a[order]) >= -1e-6).all()
+        assert all(np.ptp(a[reward == value]) < 1e-6 for value in set(reward))
+
+
+@pytest.mark.parametrize("kind, k", KINDS)
+@pytest.mark.parametrize("rewards", [[0.1] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1], [np.nan] * 8,
+                                     [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 3 + [1, 0, 1, 1, 0], [0, 1] + [np.nan] * 6])
+def test_every_kind_is_finite(kind, k, rewards):
+    """Scaled, whatever the rewards: no NaN, at most sqrt(N - 1) stretched by N / (N - 1), 0 for a failed grade."""
+    a = advantages([rewards], kind, True, k)[0]
+    n = np.isfinite(rewards).sum()
+
+    assert np.isfinite(a).all() and not a[np.isnan(rewards)].any()
+    assert np.abs(a).max() <= sqrt(max(n - 1, 0)) * (n / (n - 1) if n > 1 else 1) * (1 + 1e-6)
+
+
+def test_a_failed_grade_is_as_if_not_sampled():
+    """Every kind judges the rest of the group without it; too few left for pass@k is no signal."""
+    for kind, k in KINDS[:4]:
+        got = advantages([[1.5, np.nan, 0.0, 1.0, 0.0, 1.2]], kind, True, k)[0]
+        np.testing.assert_array_equal(np.delete(got, 1), advantages([[1.5, 0.0, 1.0, 0.0, 1.2]], kind, True, k)[0])
+    assert not advantages([[1.0, 0.0, np.nan, np.nan]], "passk", True, 3).any()
+
+
+# ---- length, signal
+
+
+@pytest.mark.parametrize("longest, soft", [(20, 5), (20, 20), (192, 32), (7, 1)])
+def test_the_length_penalty_is_dapos(longest, soft):
+    """Its three cases for every length: nothing, a straight line down, -1 at the limit."""
+    for length in range(1, longest + 3):
+        if length <= longest - soft:
+            want = 0.0
+        elif length <= longest:
+            want = ((longest - soft) - length) / soft
+        else:
+            want = -1.0
+        assert overlong([length], longest, soft)[0] == pytest.approx(want)
+    assert overlong(longest, longest, soft) == -1
+
+
+def test_signal_needs_an_advantage_in_the_loss():
+    """A group whose only advantages belong to samples out of the loss has none."""
+    a = np.array([[0, 0, 0], [1, -1, 0], [1, -1, 0], [2, -1, -1.0]])
+    trained = np.array([[1, 1, 1], [1, 1, 1], [0, 0, 1], [0, 0, 0]], bool)
+
+    assert with_signal(a, trained).tolist() == [False, True, False, False]
