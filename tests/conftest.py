@@ -3,6 +3,7 @@ import importlib.util
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from rl.settings import NAMES
@@ -10,6 +11,8 @@ from tests.tiny_checkpoint import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
 
+hypothesis.settings.register_profile("repo", deadline=None)   # a busy machine is no failure
+hypothesis.settings.load_profile("repo")
 # Before jax is imported: results are compared bit for bit, so the CPU, unless one asks for another device by name.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
