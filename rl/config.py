@@ -250,7 +250,7 @@ def _near_misses(environ) -> list[str]:
     warnings = []
     for name in sorted(set(environ) - set(known)):
         prefix, _, rest = name.upper().partition("_")
-        near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+        near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.81)
         if prefix in PREFIXES and not near:
             near = difflib.get_close_matches(rest, known, n=1, cutoff=0.8)
         if near:

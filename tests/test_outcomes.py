@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rl import loop, recheck
+from rl.advantages import advantages
 from rl.datalog import step_metrics
 from rl.errors import InputError
-from rl.grpo import advantages
 from rl.reward import Grade, grade_safely, weak_passes
 from rl.sandbox import Result
 from rl.settings import Settings

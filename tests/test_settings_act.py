@@ -19,6 +19,8 @@ HERE = "test_settings_act.py"
 PASSED = f"{HERE}::test_a_setting_is_its_constant_and_no_other"
 STEPPED = f"{HERE}::test_a_step_follows_its_settings"
 SHORT = "test_train.py::test_a_short_run_follows_its_settings"
+OPTION = "test_options.py::test_an_option_changes_what_is_trained"
+DYNAMIC = "test_options.py::test_dynamic_sampling_fills_the_step"
 ACTS = {    # leaf -> the tests that turn red when it is not read, or does something else
     "model": ["test_pretrained.py::test_a_folder_goes_before_the_hub", "test_probe.py::test_the_command_probes_a_model"],
     "dtype": [f"{HERE}::test_the_number_format", "test_pretrained.py::test_parameters_have_the_dtype_asked_for"],
@@ -44,6 +46,19 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "max_prompt_tokens": ["test_loop.py::test_prompts_are_prepared_once_and_too_long_ones_named"],
     "eps_low": [PASSED, "test_grpo.py::test_clipping_acts"],
     "eps_high": [PASSED, "test_grpo.py::test_clipping_acts"],
+    "loss": [OPTION, "test_objectives.py::test_packed_gradient_is_the_plain_gradient"],
+    "gspo_eps_low": [OPTION, "test_objectives.py::test_bounds_act_where_they_should"],
+    "gspo_eps_high": [OPTION, "test_objectives.py::test_bounds_act_where_they_should"],
+    "advantage": [OPTION, "test_advantages.py::test_advantages_by_hand"],
+    "advantage_scale": [OPTION, "test_advantages.py::test_unscaled_grpo_is_the_distance_from_the_mean"],
+    "pass_k": [OPTION, "test_advantages.py::test_passk_is_the_mean_over_all_subsets"],
+    "overlong": [OPTION, "test_options.py::test_metrics_of_the_options"],
+    "overlong_tokens": [OPTION, "test_advantages.py::test_the_length_penalty_is_dapos"],
+    "overlong_penalty": [OPTION, "test_advantages.py::test_the_length_penalty_is_dapos"],
+    "entropy_bonus": [OPTION, "test_options.py::test_terms_that_need_no_signal_train_on_every_group"],
+    "kl_beta": [OPTION, "test_options.py::test_terms_that_need_no_signal_train_on_every_group"],
+    "dynamic_sampling": [DYNAMIC],
+    "max_sampled_groups": [DYNAMIC],
     "updates_per_batch": [STEPPED, f"{HERE}::test_warm_up_counts_steps"],
     "logit_chunk": [PASSED, "test_grpo.py::test_memory_settings_change_memory_only"],
     "style_weight": ["test_reward.py::test_correctness_gates", SHORT],
@@ -82,7 +97,7 @@ def settings(**values):
 CONSTANTS = (loop.sampling_of, loop.objective_of, loop.optimiser_of)
 FIELDS = {    # leaf -> another value, and the fields that must follow it
     "temperature": (0.5, {"Sampling.temperature", "Objective.temperature"}), "top_k": (7, {"Sampling.top_k"}),
-    "top_p": (0.5, {"Sampling.top_p"}), "max_new_tokens": (9, {"Sampling.max_new_tokens"}),
+    "top_p": (0.5, {"Sampling.top_p"}), "max_new_tokens": (9, {"Sampling.max_new_tokens", "Objective.longest"}),
     "decode_block": (3, {"Sampling.block"}),
     "eps_low": (0.1, {"Objective.eps_low"}), "eps_high": (0.9, {"Objective.eps_high"}),
     "logit_chunk": (32, {"Objective.logit_chunk"}), "remat": ("dots", {"Objective.remat"}),
@@ -152,7 +167,7 @@ def test_a_step_follows_its_settings(stepped):
 def test_rank_and_alpha_shape_a_new_adapter(tmp_path):
     """LORA_RANK columns, scaled by LORA_ALPHA / LORA_RANK."""
     for rank, alpha in ((16, 32.0), (3, 12.0)):
-        state, step = train_grpo.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
+        state, step, _ = train_grpo.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
         assert step == 0 and lora.rank_of(state.adapter) == rank and float(state.adapter["scale"]) == alpha / rank
 
 
