@@ -250,7 +250,8 @@ def _near_misses(environ) -> list[str]:
     warnings = []
     for name in sorted(set(environ) - set(known)):
         prefix, _, rest = name.upper().partition("_")
-        near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.81)
+        near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+        near = near if near and near[0][0] == name[0].upper() else []    # OSTYPE, which bash sets, is not LOSS_TYPE
         if prefix in PREFIXES and not near:
             near = difflib.get_close_matches(rest, known, n=1, cutoff=0.8)
         if near:

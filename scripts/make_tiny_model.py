@@ -37,8 +37,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from qwen2_jax import ModelConfig, Spec, head_logits, param_specs, run_layers
 from rl.chat import Chat
 from rl.errors import InputError
-from rl.grpo import AdamW, Group, TrainState, adamw, add_scaled, pack
+from rl.grpo import AdamW, TrainState, adamw, add_scaled
 from rl.loop import Prompt, prepare
+from rl.objectives import Objective
+from rl.packing import Group, pack
 from rl.reward import Grader, score_style
 from rl.sandbox import Sandbox
 from rl.settings import DataSettings
@@ -197,7 +199,8 @@ def make_lessons(prompts: Sequence[Prompt], taught: Sequence[list[Answer]], toke
     for prompt, found in zip(prompts, taught, strict=True):
         ids = [[*tokenizer.encode(answer_text(answer.source)).ids, end] for answer in found] + [[end]] * (most - len(found))
         shares = [answer.share for answer in found] + [0.0] * (most - len(found))
-        lessons.append(pack(prompt.ids, ids, [np.zeros(len(row)) for row in ids], shares, LESSON_STEP))
+        lessons.append(pack(prompt.ids, ids, [np.zeros(len(row)) for row in ids], shares,
+                            Objective(logit_chunk=LESSON_STEP)))
     return lessons
 
 
@@ -237,9 +240,9 @@ def lesson_loss(params, lesson: Group, cfg: ModelConfig):
     """Mean nats a taught token, by share."""
     hidden_QD, _ = run_layers(params, None, lesson.tokens_Q, lesson.positions_Q, lesson.layout,
                               [None] * cfg.num_hidden_layers, cfg)
-    logits_MV = head_logits(params, hidden_QD[lesson.source_M])
-    nats_M = jax.nn.logsumexp(logits_MV, -1) - jnp.take_along_axis(logits_MV, lesson.target_M[:, None], -1)[:, 0]
-    return jnp.sum(nats_M * lesson.advantage_M) / jnp.sum(lesson.advantage_M)
+    logits_MV = head_logits(params, hidden_QD[lesson.sampled.source_M])
+    nats_M = jax.nn.logsumexp(logits_MV, -1) - jnp.take_along_axis(logits_MV, lesson.sampled.target_M[:, None], -1)[:, 0]
+    return jnp.sum(nats_M * lesson.sampled.advantage_M) / jnp.sum(lesson.sampled.advantage_M)
 
 
 lesson_gradient = partial(jax.jit, static_argnames="cfg")(jax.value_and_grad(lesson_loss))
@@ -353,7 +356,7 @@ def page(found: Material, made: dict) -> str:
 def mixture_nats(found: Material) -> float:
     """The mean nats a token that a model has which knows every task's mixture and nothing else."""
     def of(taught, lesson):
-        tokens = lesson.advantage_M.sum()    # of an answer, on average: each of its tokens carries its share
+        tokens = lesson.sampled.advantage_M.sum()    # of an answer, on average: each of its tokens carries its share
         return -math.fsum(answer.share * math.log(answer.share) for answer in taught) / tokens
 
     return float(np.mean([of(taught, lesson) for taught, lesson in zip(found.taught, found.lessons, strict=True)]))

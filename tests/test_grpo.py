@@ -118,7 +118,9 @@ def test_packed_gradient_is_the_plain_gradient(temperature):
     assert_close(got[1], want[1], 5e-5)
 
 
-@pytest.mark.parametrize("change", [dict(logit_chunk=5), dict(logit_chunk=64), dict(remat="none"), dict(remat="dots")])
+@pytest.mark.parametrize("change", [
+    dict(logit_chunk=5), *[pytest.param(change, marks=pytest.mark.slow)
+                           for change in (dict(logit_chunk=64), dict(remat="none"), dict(remat="dots"))]])
 def test_memory_settings_change_memory_only(change):
     """Chunk size and remat leave loss and gradient alone."""
     out = rollouts()

@@ -177,7 +177,9 @@ def plain_loss(logits, out, loss, temperature=1.0, bonus=0.0, beta=0.0):
 
 
 @pytest.mark.parametrize("loss, more", [
-    *[(loss, {}) for loss in LOSSES[1:]], ("dapo", dict(entropy_bonus=0.3)), ("dapo", dict(kl_beta=0.5)),
+    *[pytest.param(loss, {}, marks=pytest.mark.slow) for loss in LOSSES[1:]],
+    pytest.param("dapo", dict(entropy_bonus=0.3), marks=pytest.mark.slow),
+    pytest.param("dapo", dict(kl_beta=0.5), marks=pytest.mark.slow),
     ("gspo", dict(entropy_bonus=0.3, kl_beta=0.5, temperature=0.7))])
 def test_packed_gradient_is_the_plain_gradient(loss, more):
     """Packing, sharing, chunks and the chain rule by hand give the loss and gradient of the formula on separate rows."""
@@ -190,7 +192,7 @@ def test_packed_gradient_is_the_plain_gradient(loss, more):
     assert_close(got[1], want[1], 1e-4)
 
 
-@pytest.mark.parametrize("loss", ["grpo", "gspo"])
+@pytest.mark.parametrize("loss", [pytest.param("grpo", marks=pytest.mark.slow), "gspo"])
 def test_chunks_change_memory_only(loss):
     """Chunks that cut through samples leave loss and gradient alone, with all terms on."""
     out, objective = rollouts(), objective_of(loss, entropy_bonus=0.3, kl_beta=0.5)

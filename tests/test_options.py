@@ -10,6 +10,7 @@ from rl.reward import Grader
 from rl.taskset import BEGINNING, ahead, behind, load_tasks
 from tests.taught_checkpoint import taught_names
 
+pytestmark = pytest.mark.slow    # some twenty small runs
 BASE = {"TASKS_PER_STEP": "2", "GROUP": "4", "MAX_NEW_TOKENS": "40", "TASK_NAMES": ",".join(taught_names()), "LORA_RANK": "2",
         "SANDBOX_WORKERS": "1", "LEARNING_RATE": "3e-3", "WARMUP_STEPS": "0", "UPDATES_PER_BATCH": "2", "RECHECK_SHARE": "0"}
 

@@ -147,6 +147,7 @@ def stepped():
     return step
 
 
+@pytest.mark.slow
 def test_a_step_follows_its_settings(stepped):
     """GROUP samples a task, UPDATES_PER_BATCH updates, SEED other samples, SHUFFLE_REWARDS the same ones and another update."""
     texts = lambda found: [sample.text for group in found[1] for sample in group.samples]  # noqa: E731

@@ -144,6 +144,7 @@ def test_tensorboard_on_a_disk_that_is_full(tmp_path, capsys):
     assert capsys.readouterr().out.count("TRACKER=tensorboard failed") == 1
 
 
+@pytest.mark.slow
 def test_the_real_wandb_offline(tmp_path, monkeypatch):
     """The package itself takes what we give it, writes into the run's folder, and asks no network."""
     pytest.importorskip("wandb", reason="needs wandb")

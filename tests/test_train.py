@@ -143,7 +143,8 @@ def stopped_and_resumed(env, line, signum, code):
     assert resumed.returncode == 0, out
 
 
-@pytest.mark.parametrize("signum, code", [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("signum, code", [
+    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
 def test_a_signal_saves_and_the_resumed_run_is_the_same(whole, taught_model, tmp_path, signum, code):
     """A signal in the middle saves the last whole step and ends with 143 or 130; resumed, the run equals the unbroken one."""
     run = tmp_path / "run"
