@@ -79,7 +79,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     found = parser.parse_args(arguments)
     found.text = " ".join(found.text).strip()
     if (found.task is not None) + found.list + bool(found.text) != 1:
-        raise InputError("give one of --task NAME, a question as free text, and --list; --help says more")
+        raise InputError("give one of --task NAME, a question as free text, or --list; --help says more")
     return found
 
 

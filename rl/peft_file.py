@@ -49,6 +49,9 @@ class Stored(NamedTuple):
 def read_adapter(path: str | Path) -> Stored:
     """The adapter of a PEFT folder, an .npz of ours, or a checkpoint folder; AdapterError names the path and what is wrong."""
     path = Path(path)
+    if not path.exists() or (path.is_dir() and not (path / CONFIG).exists()):
+        raise AdapterError(f"{path}: {'no adapter in this folder' if path.exists() else 'there is no such file or folder'}; give "
+                           "runs/<name>/checkpoints/step_NNNNN, a folder that peft saved, or a lora_stepNNNNN.npz")
     try:
         return _read_folder(path) if path.is_dir() else _read_npz(path)
     except AdapterError:

@@ -128,7 +128,7 @@ BAD = [
     (("adapter", "out", "more"), {}, "give ADAPTER and OUT, 3 given"),
     (("adapter", "out", "--dtype", "int8"), {}, "--dtype int8: it takes one of float32, bfloat16, float16"),
     (("adapter", "out", "--force"), {}, "unknown option --force"),
-    (("nowhere", "out"), {}, "nowhere cannot be read as an adapter"),
+    (("nowhere", "out"), {}, "nowhere: there is no such file or folder"),
     (("adapter", "adapter"), {}, "exists: choose another folder"),
     (("bare.npz", "out"), {}, "does not say which model.*MODEL="),
     (("adapter", "out"), {"MODEL": "0.6"}, "MODEL=0.6: there is no such file"),

@@ -113,3 +113,11 @@ def test_test_script_runs_pytest_in_its_own_repo(root, tmp_path):
 
     assert "|-m|pip|install|" in first.stdout and first.stdout.startswith("installing requirements-dev.txt into .venv\n")
     assert second.stdout.splitlines() == [f"{folder}|-m|pytest|-m|not real and not slow|"]
+
+
+def test_test_script_explains_itself_without_installing(root, tmp_path):
+    """--help is the comment at its top, and makes no .venv."""
+    folder = copy_of_scripts(root, tmp_path)
+    told = subprocess.run([folder / "scripts" / "test.sh", "--help"], text=True, capture_output=True)
+
+    assert told.returncode == 0 and told.stdout.startswith("The fast tests") and not (folder / ".venv").exists()
