@@ -64,12 +64,29 @@ probe() {    # probe WHEN SPLIT: with the adapter where WHEN is final
     run_stage "$1 probe, $2" env "${settings[@]}" "$python" "$root/run_probe.py"
 }
 
+asked() {    # the settings among the variables of this start, but for those that a resumed run may change too
+    local name
+    for name in HELDOUT_TASKS $(sed -n 's/^    \([a-z_0-9]*\): .* = setting(.*/\1/p' "$root/rl/settings.py" | tr a-z A-Z); do
+        case $name in OUT | RESUME | SAVE_EVERY | KEEP_LAST | MAX_HOURS | TRACKER) continue ;; esac
+        [ -z "${!name+set}" ] || echo "$name=${!name}"
+    done
+    [ -z "${CONFIG:-}" ] || echo "CONFIG=$CONFIG $(cksum <"$CONFIG")"
+}
+
+same_as_before() {    # an experiment has one set of settings; its files would otherwise be taken for answers to another question
+    local changed
+    [ -e "$out/asked" ] || { asked >"$out/asked"; return; }
+    changed=$(asked | diff "$out/asked" - | sed -n 's/^< \(.*\)/then \1/p; s/^> \(.*\)/now \1/p' | paste -s -d , - || true)
+    [ -z "$changed" ] || refuse "$out holds an experiment with other settings ($changed): choose another OUT, or ask for the same"
+}
+
 into() { local file=$1; shift; "$@" >"$file.new" && mv "$file.new" "$file" && cat "$file"; }
 
 # The lock goes to every process started from here, --detached too, and holds as long as one of them works in the folder.
 [ "$mode" = --detached ] || exec 9>>"$out/lock"
 flock -n 9 || refuse "another experiment works in $out; wait for it, or choose another OUT"
 if [ "$mode" != --detached ]; then
+    same_as_before
     [ -s "$out/adapter" ] || run_stage "check of the settings" train --dry-run
     [ "$mode" = --foreground ] || ! on_terminal || detach "$out/log.txt" --detached
 fi

@@ -133,7 +133,7 @@ def test_stages_run_in_order_with_their_settings(repo, out):
     assert "LORA" not in settings["baseline-train"] and "N_TASKS" not in settings["training"]
     assert settings["training"]["OUT"] == str(out / "train") and settings["final-heldout"]["N_TASKS"] == "0"
     assert {path.name for path in out.iterdir()} == PROBES | {
-        "lock", "adapter", "train", "SAMPLES.md", "report.html", "comparison-train.txt", "comparison-heldout.txt"}
+        "lock", "adapter", "train", "SAMPLES.md", "report.html", "comparison-train.txt", "comparison-heldout.txt", "asked"}
     assert {path.name for path in repo.parent.iterdir()} == {repo.name}
 
 
@@ -158,6 +158,19 @@ def test_started_again_it_does_only_what_is_missing(repo, out):
     assert done.returncode == 0
     assert [stage for stage, _ in calls(repo)] == ["final-heldout", "compare", "compare", "report", "samples"]
     assert "training: " in done.stdout and "step_00003" in done.stdout
+
+
+def test_started_again_with_other_settings_it_refuses(repo, root, out):
+    """Files of one experiment are no answers to another: the difference is named, nothing runs; MAX_HOURS may differ."""
+    (repo / "rl").mkdir()
+    shutil.copy(root / "rl" / "settings.py", repo / "rl")
+    assert experiment(repo, out, N_TASKS="3").returncode == 0
+    (repo / "calls").unlink()
+    done = experiment(repo, out, N_TASKS="4", GROUP="2")
+
+    assert done.returncode == 2 and not (repo / "calls").exists()
+    assert all(words in done.stderr for words in ("other settings", "then N_TASKS=3", "now N_TASKS=4", "now GROUP=2"))
+    assert experiment(repo, out, N_TASKS="3", MAX_HOURS="2").returncode == 0
 
 
 @pytest.mark.parametrize("stage, name", [("check", "check of the settings"), ("baseline-heldout", "baseline probe, heldout"),
