@@ -5,6 +5,7 @@ in `missing`. Only a folder that holds no run at all, or a probe that the user n
 No text of the page is made here.
 """
 
+import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,6 +51,19 @@ class Report(NamedTuple):
         """How many steps the run was to have."""
         asked = self.settings.get("trainer", {}).get("steps")
         return asked if isinstance(asked, int) else None
+
+
+def asked(doc: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[Path, Path]]]:
+    """The command line of a report, whose help is `doc`: run and out, and the pairs of probes that --before and --after name."""
+    parser = argparse.ArgumentParser(usage=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--before", type=Path, action="append", default=[])
+    parser.add_argument("--after", type=Path, action="append", default=[])
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args(arguments)
+    if len(given.before) != len(given.after):
+        parser.error("give --before and --after in pairs")
+    return given, [*zip(given.before, given.after, strict=True)]
 
 
 def gather(folder: Path, given: Sequence[tuple[Path, Path]] = ()) -> Report:

@@ -9,7 +9,6 @@ Writes RUN/report.html, and each curve as RUN/curves/<name>.svg. --before and --
 Needs neither a model nor a GPU. What a run lacks, or what is damaged, the page says. Exit code 2: what is named is no run,
 no probe, or the page cannot be written.
 """
-import argparse
 import sys
 from pathlib import Path
 
@@ -17,23 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from rl.errors import InputError
-from rl.report import gather
+from rl.report import asked, gather
 from rl.report_page import write
 
 
 def main(arguments) -> int:
     """Write the page and the curves; returns the exit code."""
-    parser = argparse.ArgumentParser(usage=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--before", type=Path, action="append", default=[])
-    parser.add_argument("--after", type=Path, action="append", default=[])
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args(arguments)
-    if len(given.before) != len(given.after):
-        parser.error("give --before and --after in pairs")
+    given, pairs = asked(__doc__, arguments)
     out = given.out or given.run / "report.html"
     try:
-        report = gather(given.run, [*zip(given.before, given.after, strict=True)])
+        report = gather(given.run, pairs)
         write(report, out, given.run / "curves" if given.out is None else out.with_name(f"{out.stem}-curves"))
     except InputError as error:
         print(f"report.py: {error}", file=sys.stderr)

@@ -7,7 +7,6 @@
 The page goes to stdout, or to FILE with --out. --before and --after may be given several times, in pairs. Needs neither a
 model nor a GPU. Exit code 2: what is named is no run, no probe, or cannot be written.
 """
-import argparse
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from rl.datalog import LogError, write_aside
 from rl.errors import InputError
+from rl.report import asked
 from rl.samples import page
 
 SPLITS = ("train", "heldout")
@@ -23,17 +23,10 @@ SPLITS = ("train", "heldout")
 
 def main(arguments) -> int:
     """Write the page; returns the exit code."""
-    parser = argparse.ArgumentParser(usage=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--before", type=Path, action="append", default=[])
-    parser.add_argument("--after", type=Path, action="append", default=[])
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args(arguments)
-    if len(given.before) != len(given.after):
-        parser.error("give --before and --after in pairs")
+    given, pairs = asked(__doc__, arguments)
     run, probes = parts_of(given.run)
     try:
-        text = page(run, [*zip(given.before, given.after, strict=True)] or probes)
+        text = page(run, pairs or probes)
         if given.out:
             write_aside(given.out, text.encode())
         else:
