@@ -411,7 +411,7 @@ def test_the_report_survives_its_terminal(repo, out):
 def test_a_real_chain_through_a_stop(root, tiny_model, tmp_path):
     """The commands themselves: stopped in training, started again, all files are there and speak of the same run."""
     out = tmp_path / "the chain"
-    env = os.environ | {"MODEL": str(tiny_model), "OUT": str(out), "STEPS": "100000", "TASKS_PER_STEP": "2", "GROUP": "2",
+    env = os.environ | {"MODEL": str(tiny_model), "OUT": str(out), "STEPS": "60", "TASKS_PER_STEP": "2", "GROUP": "2",
                         "N_TASKS": "3", "HELDOUT_TASKS": "2", "N_SAMPLES": "2", "MAX_NEW_TOKENS": "8", "LORA_RANK": "2",
                         "SANDBOX_WORKERS": "1", "SAVE_EVERY": "1000"}
     arguments = dict(cwd=tmp_path, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -422,17 +422,17 @@ def test_a_real_chain_through_a_stop(root, tiny_model, tmp_path):
         process.terminate()
         said = process.communicate(timeout=120)[0]
     assert process.returncode == 143, said
-    step = read_rows(out / "train" / "metrics.jsonl")[-1]["step"]
+    assert len(read_rows(out / "train" / "metrics.jsonl")) < 60
 
-    done = subprocess.run([root / "scripts" / "run_experiment.sh"], env=env | {"STEPS": str(step + 2)}, timeout=1200, **arguments)
+    done = subprocess.run([root / "scripts" / "run_experiment.sh"], env=env, timeout=1200, **arguments)
     assert done.returncode == 0, done.stdout
-    assert [row["step"] for row in read_rows(out / "train" / "metrics.jsonl")] == list(range(1, step + 3))
+    assert [row["step"] for row in read_rows(out / "train" / "metrics.jsonl")] == list(range(1, 61))
     assert "steps without gradient" in done.stdout
-    adapter = f"train/checkpoints/step_{step + 2:05d}"
+    adapter = "train/checkpoints/step_00060"
     assert (out / "adapter").read_text().strip() == adapter and (out / adapter / "adapter_model.safetensors").exists()
     for split, tasks in (("train", 3), ("heldout", 2)):
         docs = [json.loads((out / f"{when}-{split}.json").read_text()) for when in ("baseline", "final")]
         assert [len(doc["tasks"]) for doc in docs] == [tasks, tasks] and docs[1]["lora"] == str(out / adapter)
         assert "tasks gained" in (out / f"comparison-{split}.txt").read_text()
     page = (out / "SAMPLES.md").read_text()
-    assert f"{step + 2} steps; " in page and "baseline-heldout.json" in page and "steps without gradient" in page
+    assert "60 steps; " in page and "baseline-heldout.json" in page and "steps without gradient" in page
