@@ -207,6 +207,8 @@ BAD = [
     ({"MODEL": "0.5"}, (), "0.5B"),
     ({"MODEL": "nobody/nothing"}, (), "Three ways on"),
     ({"GROUP": "1", "TEMPERATURE": "0"}, (), "GROUP=1.*\n.*TEMPERATURE=0"),
+    pytest.param({"NUM_GENERATIONS": "1"}, (), "NUM_GENERATIONS=1: .*number from 2 to", marks=pytest.mark.known_bug(6)),
+    pytest.param({"TEMPERATURE": "0"}, (), "TEMPERATURE=0: .*above 0", marks=pytest.mark.known_bug(10)),
     ({"TASK_NAMES": "gdc"}, (), "did you mean gcd"),
     ({"TASKS_PER_STEP": "9"}, (), "TASKS_PER_STEP=9.*4 tasks"),
     ({"LORA": "nowhere.npz"}, (), "nowhere.npz"),
@@ -222,9 +224,10 @@ BAD = [
 
 
 @pytest.mark.parametrize("change, arguments, words", BAD, ids=lambda value: str(value)[:40])
-def test_bad_input_is_one_message_and_exit_code_2(train, taught_model, tmp_path, change, arguments, words):
-    """Each names the value and the way on, on stderr, without a traceback, and leaves no run behind."""
+def test_bad_input_is_one_message_and_exit_code_2(train, taught_model, tmp_path, monkeypatch, change, arguments, words):
+    """Each names the value and the way on, on stderr, without a traceback, before weights are read; no run is left behind."""
     import re
+    monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("the weights were read"))
     code, _, err = train(environ(taught_model, tmp_path / "run") | change, *arguments)
 
     assert code == 2 and re.search(words, err), err
