@@ -3,7 +3,8 @@
 Reading order: `block` is one transformer layer; `run_layers` is all of them; a *layout* says how the tokens of a call lie
 and therefore what may attend to what:
 
-    Causal   whole sequences side by side, left- or right-padded      prefill, validation
+    Causal   whole sequences side by side, left- or right-padded      validation
+    Prompts  the same with quicker sums                               prefill
     Decode   one new token a row, prompts shared by their samples     the sampler
     Packed   a prompt and its N samples end to end, no padding        the update
 
@@ -213,6 +214,23 @@ def attend(q_BTHC, sources, kernel="einsum"):
     return o_BTKGC.reshape(B, T, H * C)
 
 
+def attend_part(q_BKMC, k_BKCS, v_BKSC, mask):
+    """Attention over one of several key sources: (sum of mass * v, largest score, sum of mass), fp32, for `join_parts`."""
+    score_BKMS = jnp.matmul(q_BKMC, k_BKCS, preferred_element_type=jnp.float32) * q_BKMC.shape[-1] ** -0.5
+    score_BKMS = jnp.where(mask, score_BKMS, NEVER)
+    top_BKM1 = score_BKMS.max(-1, keepdims=True)
+    mass_BKMS = jnp.exp(score_BKMS - top_BKM1)
+    mixed_BKMC = jnp.matmul(mass_BKMS.astype(v_BKSC.dtype), v_BKSC, preferred_element_type=jnp.float32)
+    return mixed_BKMC, top_BKM1, mass_BKMS.sum(-1, keepdims=True)
+
+
+def join_parts(one, two):
+    """One softmax over two sources, from what `attend_part` made of each."""
+    top = jnp.maximum(one[1], two[1])
+    a, b = jnp.exp(one[1] - top), jnp.exp(two[1] - top)
+    return (one[0] * a + two[0] * b) / (one[2] * a + two[2] * b)
+
+
 def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
     """One transformer layer: (x, what the layout keeps of this layer's keys and values)."""
     lora = lora or {"self_attn": {}, "mlp": {}}
@@ -240,7 +258,7 @@ def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
 class Causal(NamedTuple):
     """Whole sequences side by side; keeps every key and value."""
 
-    PIECE = 128  # prompts are computed once: here accuracy comes first
+    PIECE = 128  # whole sequences are for checks: here accuracy comes first
     mask_BT: jax.Array  # True on real tokens
 
     def mix(self, q_BTHC, k_BTKC, v_BTKC, past, kernel):
@@ -251,24 +269,36 @@ class Causal(NamedTuple):
         return attend(q_BTHC, [(k_BTKC, v_BTKC, mask_BTT)], kernel), (k_BTKC, v_BTKC)
 
 
+class Prompts(Causal):
+    """Causal with the sums that the other programs of training have: quicker, and no further from the update's."""
+
+    PIECE = 0
+
+
 class Decode(NamedTuple):
     """One new token a row at slot `t` of the row's own cache; the prompt's keys are stored once per prompt.
 
-    past = (k_PSKC, v_PSKC, own_k_BTKC, own_v_BTKC); keeps (own_k, own_v) with slot t written."""
+    past = (k_PKCS, v_PKSC, own_k_BKCT, own_v_BKTC), laid out for small products; keeps (own_k, own_v) with slot t written.
+    All rows of a prompt look at it together, so a prompt's keys are read once a step, however many rows continue it."""
 
     PIECE = 0
-    prompt_B: jax.Array  # which prompt a row continues
+    row_PN: jax.Array  # the row that is sample n of prompt p; any row where that sample has ended
+    place_B: jax.Array  # p * N + n of each row
     mask_PS: jax.Array
     t: jax.Array
 
-    def mix(self, q_B1HC, k_B1KC, v_B1KC, past, kernel):
+    def mix(self, q_B1HC, k_B1KC, v_B1KC, past, _kernel):
         """(attention's output, kept) of one layer's queries, keys and values."""
-        k_PSKC, v_PSKC, own_k, own_v = past
-        own_k = jax.lax.dynamic_update_slice_in_dim(own_k, k_B1KC, self.t, 1)
-        own_v = jax.lax.dynamic_update_slice_in_dim(own_v, v_B1KC, self.t, 1)
-        own_mask_11T = (jnp.arange(own_k.shape[1]) <= self.t)[None, None]
-        prompt = (k_PSKC[self.prompt_B], v_PSKC[self.prompt_B], self.mask_PS[self.prompt_B][:, None, :])
-        return attend(q_B1HC, [prompt, (own_k, own_v, own_mask_11T)], kernel), (own_k, own_v)
+        k_PKCS, v_PKSC, own_k, own_v = past
+        (P, N), (B, _, H, C), K = self.row_PN.shape, q_B1HC.shape, own_k.shape[1]
+        own_k = jax.lax.dynamic_update_slice_in_dim(own_k, k_B1KC.transpose(0, 2, 3, 1), self.t, 3)
+        own_v = jax.lax.dynamic_update_slice_in_dim(own_v, v_B1KC.transpose(0, 2, 1, 3), self.t, 2)
+        q_BKGC = q_B1HC.reshape(B, K, H // K, C)
+        q_PKNC = q_BKGC[self.row_PN].swapaxes(1, 2).reshape(P, K, -1, C)
+        shared = [y.reshape(P, K, N, H // K, -1).swapaxes(1, 2).reshape(P * N, K, H // K, -1)[self.place_B]
+                  for y in attend_part(q_PKNC, k_PKCS, v_PKSC, self.mask_PS[:, None, None])]
+        own = attend_part(q_BKGC, own_k, own_v, jnp.arange(own_v.shape[2]) <= self.t)
+        return join_parts(shared, own).astype(q_B1HC.dtype).reshape(B, 1, H * C), (own_k, own_v)
 
 
 class Packed(NamedTuple):
@@ -330,9 +360,10 @@ def leave(x, weight_D, cfg: ModelConfig):
 
 
 def head_logits(params, hidden_BD):
-    """fp32 logits of hidden states.  E @ h.T rather than h @ E.T: XLA's CPU product is a third faster that way round."""
+    """fp32 logits_VB of hidden states.  E @ h.T rather than h @ E.T, and left that way round: on the CPU either the other
+    product or turning its result would take as long as the product itself."""
     head_VD = params.get("lm_head", params["embed_tokens"])
-    return jnp.matmul(head_VD, hidden_BD.T, preferred_element_type=jnp.float32).T
+    return jnp.matmul(head_VD, hidden_BD.T, preferred_element_type=jnp.float32)
 
 
 def padded_positions(mask_BT):
@@ -342,9 +373,10 @@ def padded_positions(mask_BT):
 
 @partial(jax.jit, static_argnames="cfg")
 def prefill(params, adapter, tokens_PS, mask_PS, cfg: ModelConfig):
-    """Each layer's (k_PSKC, v_PSKC) of left-padded prompts, for `Decode`."""
+    """Each layer's (k_PKCS, v_PKSC) of left-padded prompts, for `Decode`."""
     pasts = [None] * cfg.num_hidden_layers
-    return run_layers(params, adapter, tokens_PS, padded_positions(mask_PS), Causal(mask_PS), pasts, cfg)[1]
+    kept = run_layers(params, adapter, tokens_PS, padded_positions(mask_PS), Prompts(mask_PS), pasts, cfg)[1]
+    return [(k_PSKC.transpose(0, 2, 3, 1), v_PSKC.transpose(0, 2, 1, 3)) for k_PSKC, v_PSKC in kept]
 
 
 @partial(jax.jit, static_argnames="cfg")
@@ -352,4 +384,4 @@ def forward(params, adapter, tokens_BT, mask_BT, cfg: ModelConfig):
     """Uncached forward of whole padded sequences: fp32 logits_BTV.  For checks; the sampler and the update never hold BTV."""
     hidden_BTD, _ = run_layers(params, adapter, tokens_BT, padded_positions(mask_BT), Causal(mask_BT),
                                [None] * cfg.num_hidden_layers, cfg)
-    return head_logits(params, hidden_BTD.reshape(-1, cfg.hidden_size)).reshape(*tokens_BT.shape, cfg.vocab_size)
+    return head_logits(params, hidden_BTD.reshape(-1, cfg.hidden_size)).T.reshape(*tokens_BT.shape, cfg.vocab_size)

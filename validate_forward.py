@@ -84,7 +84,7 @@ def our_run(params, cfg: ModelConfig, prompts: list[list[int]], pad_id: int) -> 
     final_BTD = rms_norm(x_BTD, params["norm"], cfg.rms_norm_eps)
     hidden[-1] = unpad(final_BTD, mask_BT)
     if len(prompts) == 1:  # compiling the whole once per length would take longer than all the rest
-        return Run(hidden, [np.asarray(head_logits(params, final_BTD[0]))])
+        return Run(hidden, [np.asarray(head_logits(params, final_BTD[0]).T)])
     return Run(hidden, unpad(forward(params, None, tokens_BT, mask_BT, cfg), mask_BT))
 
 

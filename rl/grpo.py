@@ -51,7 +51,7 @@ class TrainState(NamedTuple):
 def chunk_logits(hidden_CD, params, cfg, objective, vocab_used):
     """(logits of the distribution that was sampled from, which ids it can give): a ratio of equal weights is then 1."""
     vocab_ok_V = jnp.arange(cfg.vocab_size) < vocab_used
-    return jnp.where(vocab_ok_V, head_logits(params, hidden_CD), NEVER) / objective.temperature, vocab_ok_V
+    return jnp.where(vocab_ok_V, head_logits(params, hidden_CD).T, NEVER) / objective.temperature, vocab_ok_V
 
 
 def logprob_of(logits_CV, target_C):

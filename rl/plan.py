@@ -12,7 +12,7 @@ import numpy as np
 
 from qwen2_jax import BLOCKS, ModelConfig, Packed, Spec, param_specs, projection_shapes, rope_angles
 from rl import lora
-from rl.generate import PROMPT_BUCKET, State, decode_block
+from rl.generate import PROMPT_BUCKET, State, decode_block, own_shapes
 from rl.grpo import chunk_gradient
 from rl.loop import objective_of, sampling_of
 from rl.packing import Sampled, bucket, sample_slots
@@ -52,13 +52,13 @@ def _sampler(cfg, dtype, settings, prompt_tokens, params, adapter):
     """(temporaries of a decoding block, bytes of the caches) with every row alive."""
     sampling, P = sampling_of(settings), settings.trainer.tasks_per_step
     B, S = P * settings.generation.group, -(-prompt_tokens // PROMPT_BUCKET) * PROMPT_BUCKET
-    slots = -(-sampling.max_new_tokens // sampling.block) * sampling.block
-    pair = lambda rows, length: (shaped((rows, length, cfg.num_key_value_heads, cfg.head_dim), dtype),) * 2  # noqa: E731
-    prompt_kv, own_kv = ([pair(*size)] * cfg.num_hidden_layers for size in ((P, S), (B, slots)))
+    K, C = cfg.num_key_value_heads, cfg.head_dim
+    prompt_kv, own_kv = ([tuple(shaped(shape, dtype) for shape in shapes)] * cfg.num_hidden_layers
+                         for shapes in (((P, K, C, S), (P, K, S, C)), own_shapes(cfg, B, sampling)))
     state = State(own_kv, shaped((B,)), shaped((B,), bool), shaped((B,)), shaped((B,)),
                   jax.eval_shape(lambda: jax.random.split(jax.random.key(0), B)))
-    plan = decode_block.lower(params, adapter, prompt_kv, shaped((P, S), bool), state, 0, sampling.block, cfg, sampling,
-                              (0,), cfg.vocab_size).compile().memory_analysis()
+    plan = decode_block.lower(params, adapter, prompt_kv, shaped((P, S), bool), state, 0, sampling.block,
+                              settings.generation.group, cfg, sampling, (0,), cfg.vocab_size).compile().memory_analysis()
     return plan.temp_size_in_bytes, nbytes(prompt_kv) + nbytes(own_kv)
 
 

@@ -124,7 +124,7 @@ def test_draws_follow_the_distribution(V):
     mass[rng.random(V) < 0.3] = 0
     B = 40_000
     mass_BV, u_B = jnp.broadcast_to(jnp.asarray(mass, jnp.float32), (B, V)), jax.random.uniform(jax.random.key(0), (B,))
-    drawn = np.asarray(g.draw(mass_BV, u_B))
+    drawn = np.asarray(g.draw(mass_BV.T, u_B))
     p = mass / mass.sum()
 
     assert (np.abs(np.bincount(drawn, minlength=V) / B - p) <= 5 * np.sqrt(p * (1 - p) / B)).all()
@@ -133,8 +133,8 @@ def test_draws_follow_the_distribution(V):
 def test_draw_at_the_ends():
     """u = 0 gives the first id with mass, u just below 1 the last, whatever rounding does."""
     mass = jnp.asarray([[0, 0, 3, 0, 1, 0.0], [0, 1, 0, 0, 0, 0]])
-    assert g.draw(mass, jnp.asarray([0.0, 0.0])).tolist() == [2, 1]
-    assert g.draw(mass, jnp.asarray([1.0, 1.0])).tolist() == [4, 1]
+    assert g.draw(mass.T, jnp.asarray([0.0, 0.0])).tolist() == [2, 1]
+    assert g.draw(mass.T, jnp.asarray([1.0, 1.0])).tolist() == [4, 1]
 
 
 def test_top_k_and_top_p_on_hand_computed_masses():

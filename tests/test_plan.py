@@ -60,14 +60,13 @@ def test_temporaries_are_what_the_hand_says(default):
     A GPU multiplies half precision as it is, so there the copies go and these are upper bounds."""
     copied_head = V * D * 4
     assert default["update temporaries"] == pytest.approx(2 * LOGITS * 4 + HIDDEN * 4 + copied_head, rel=0.02)
-    copies = WEIGHTS * 4 + CACHES * 4
-    assert copies < default["sampler temporaries"] < copies + 6 * SAMPLED_LOGITS * 4
+    assert WEIGHTS * 4 < default["sampler temporaries"] < WEIGHTS * 4 + 8 * SAMPLED_LOGITS * 4
 
 
 def test_the_default_step_fits_an_8_gb_card(default):
     """The peak, by XLA's plan with the CPU's copies and by hand with room for them, is below 7 GB."""
     fixed = WEIGHTS * 2 + ADAPTER * 16
-    sampling = CACHES * 2 + WEIGHTS * 4 + CACHES * 4 + 6 * SAMPLED_LOGITS * 4
+    sampling = CACHES * 2 + WEIGHTS * 4 + 8 * SAMPLED_LOGITS * 4
     updating = L * PACKED * D * 2 + 2 * LOGITS * 4 + HIDDEN * 4 + V * D * 4
     by_hand = fixed + max(sampling, updating)
     assert default["peak"] == pytest.approx(by_hand, rel=0.05)
