@@ -1,4 +1,4 @@
-"""What the machine decides: number format, attention kernel, compilation cache, and what to say when memory runs out."""
+"""What the machine decides: number format, attention kernel, compilation (cached, counted), what to say when memory runs out."""
 
 import os
 from dataclasses import replace
@@ -9,6 +9,9 @@ import jax.numpy as jnp
 
 from qwen2_jax import ModelConfig
 from rl.errors import InputError
+
+COMPILED = "/jax/core/compile/backend_compile_duration"  # also where the program came out of the cache
+LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 
 
 def pick_dtype(wanted: str):
@@ -48,6 +51,22 @@ def use_compilation_cache() -> str:
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     return folder
+
+
+class Compiling:
+    """A context manager that counts the programs compiled within it, or fetched from the cache, and the seconds that took."""
+
+    def __enter__(self):
+        self.programs, self.seconds = 0, 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        return self
+
+    def __exit__(self, *_):
+        jax.monitoring.unregister_event_duration_listener(self._hear)
+
+    def _hear(self, event: str, seconds: float, **_) -> None:
+        self.programs += event == COMPILED
+        self.seconds += seconds if event in (COMPILED, LOWERED) else 0.0
 
 
 def explain_memory(error: Exception) -> str | None:

@@ -6,6 +6,7 @@ compiled programs stays small.  A row's randomness depends on (seed, step, task,
 the batch's shape can change it.  Training uses exactly the ids sampled here, never re-encoded text."""
 
 import zlib
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -66,10 +67,12 @@ def row_keys(key, names: list[str], samples: int):
     return keys_PN.reshape(-1)
 
 
-def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: Sampling, key_B, slots: int = 0) -> Rollouts:
+def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: Sampling, key_B, slots: int = 0,
+             ended: Callable[[np.ndarray, Rollouts], None] = lambda rows, out: None) -> Rollouts:
     """`samples` completions of each prompt; key_B from `row_keys`.  Ends when every row has stopped.
 
-    Fewer prompts than `slots` run in the programs that were compiled for so many."""
+    Fewer prompts than `slots` run in the programs that were compiled for so many.  `ended` is told, between blocks, which
+    rows of the result are whole, each once."""
     cfg, chat = model.cfg, model.chat
     if (longest := max(map(len, prompts)) + sampling.max_new_tokens) > cfg.max_position_embeddings:
         raise InputError(f"prompt and completion need {longest} positions, the model has {cfg.max_position_embeddings}: "
@@ -95,6 +98,7 @@ def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: S
                                     samples, cfg, sampling, stops, chat.vocab_used)
         record(out, rows, was_done, block, start, until, stops)
         done = np.asarray(state.done_B)
+        ended(rows[~was_done & done if until < sampling.max_new_tokens else ~was_done], out)
         if done.all():
             break
         state, rows = compact(state, rows, done, sizes)

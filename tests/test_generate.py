@@ -74,6 +74,21 @@ def test_compaction_changes_nothing():
     assert dropped.finish_B == whole.finish_B
 
 
+def test_rows_are_told_of_once_when_they_are_whole():
+    """Each row exactly once, between blocks, with what it has in the end; the short ones before the long ones."""
+    model, told = small_model.model(stop_ids=tuple(range(0, 300, 9))), []
+    keys = g.row_keys(g.step_key(0, 0), NAMES, 4)
+
+    def ended(rows, out):
+        told.append({int(row): out.ids_BT[row].tolist() for row in rows})
+
+    out = g.generate(model, None, PROMPTS, 4, g.Sampling(max_new_tokens=24, block=4), keys, 0, ended)
+    assert sorted(row for rows in told for row in rows) == list(range(12)) and len([rows for rows in told if rows]) > 2
+    assert all(out.ids_BT[row].tolist() == ids for rows in told for row, ids in rows.items())
+    lengths = [out.length_B[row] for rows in told for row in rows]
+    assert max(lengths[:4]) <= min(lengths[-4:])
+
+
 def test_randomness_is_seed_step_task_and_sample():
     """Each of the four changes the sample, and nothing else does."""
     base = run(PROMPTS[:1], NAMES[:1])
