@@ -17,6 +17,7 @@ from rl.device import pick_attention, pick_dtype, use_compilation_cache
 from rl.errors import InputError
 from rl.peft_file import read_adapter
 from rl.pretrained import HUB_IDS, SHAPES, Source, resolve
+from rl.progress import evaluations
 from rl.report import gather
 from rl.report_page import write
 from rl.sandbox import Sandbox
@@ -27,6 +28,7 @@ from rl.signs import signs_of, signs_text
 ROOT = Path(__file__).resolve().parent.parent
 ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
 STEP_BYTES = 2_000  # of log a sample and step: text, code, prompt in a pool
+EVAL_BYTES = 2_000  # of log an evaluation
 
 
 def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
@@ -107,7 +109,8 @@ def disk_need(cfg, settings: Settings) -> int:
     g = settings.generation
     groups = g.max_sampled_groups if g.dynamic_sampling else settings.trainer.tasks_per_step
     samples = settings.trainer.steps * groups * g.group
-    return checkpoint.disk_bytes(values, settings.run.keep_last, permanent) + samples * STEP_BYTES
+    logs = samples * STEP_BYTES + evaluations(0, settings.trainer.steps, settings.evaluation.eval_every) * EVAL_BYTES
+    return checkpoint.disk_bytes(values, settings.run.keep_last, permanent) + logs
 
 
 def check_disk(run: Path, cfg, settings: Settings) -> None:

@@ -342,6 +342,24 @@ def test_a_missing_value_is_a_gap_and_a_missing_verdict_is_none():
     assert values(Line("x", "reward", True), [*odd, {}]) == [0.75, *[None] * 5]
 
 
+def test_evaluations_are_points_joined_by_straight_lines(run):
+    """Beside training's own curve, from the base model at step 0 on; the words name first and last value; a run without any, or
+    with damaged ones, is drawn as far as it can be."""
+    svg_of = lambda report: draw(next(curve for curve in CURVES if curve.name == "pass_rate"), report.curve_rows)  # noqa: E731
+    assert gather(run).evals == [] and "held-out" not in svg_of(gather(run))
+
+    (run / "eval.jsonl").write_text("".join(json.dumps({"step": step, "eval/pass_rate": rate, "eval/samples": 48}) + "\n"
+                                            for step, rate in ((0, 0.25), (5, 0.5), (12, 1.0))) + "damaged\n")
+    report = gather(run)
+    svg = svg_of(report)
+    line, dots = (re.findall(rf'd="([^"]*)" class="{kind} l1"', svg)[-1] for kind in ("mean", "dots"))    # after its name
+    assert points(line) == points(dots) and len(points(line)) == 3, "neither smoothed nor broken where steps have none"
+    assert "held-out: goes from 0.250 to 1.000, lowest 0.250 at step 0, highest 1.000 at step 12, 3 of 13 steps" in svg
+    text = Read(page(report)).text
+    assert "pass rate, held-out, on the way 0.250 \u2192 1.000 48 samples each, after 0 and 12 steps" in text
+    assert "evaluations: 1 damaged rows are left out" in text and "12 of 12 steps" in text
+
+
 def test_every_curve_is_a_file_of_its_own_and_on_the_page(script, run):
     """The same bytes; well-formed XML; a curve that is no longer drawn leaves no file."""
     stale = run / "curves" / "clip.svg"
