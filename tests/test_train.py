@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 import train_grpo
 from rl import checkpoint, command, evaluate, pretrained
@@ -192,6 +193,63 @@ def test_dry_run_needs_no_files_and_writes_none(train, tmp_path):
 
     assert code == 0 and "peak" in out and " GB" in out and "disk: up to" in out and "env GROUP" in out
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def no_cache(monkeypatch, tmp_path):
+    """A machine whose hub cache is empty; the hub itself may not be asked."""
+    asked = []
+
+    def download(repo_id, local_files_only=False, **options):
+        asked.append(local_files_only)
+        raise LocalEntryNotFoundError("not there")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    yield
+    assert all(asked), "--dry-run asked the hub"
+
+
+TINY_STEP = {"MAX_NEW_TOKENS": "16", "GROUP": "2", "TASKS_PER_STEP": "1"}
+
+
+@pytest.mark.parametrize("model", ["0.5B", "Qwen/Qwen2.5-Coder-0.5B-Instruct"])
+def test_dry_run_says_that_a_model_is_not_here(train, no_cache, monkeypatch, model):
+    """Its shapes are known, so the plan is made and the exit code is 0; the last lines say what is missing and how to get it."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    code, out, err = train({"MODEL": model} | TINY_STEP, "--dry-run")
+    last = out[out.index("\nmodel: "):]
+    assert code == 0 and "peak" in out, err
+    assert "NOT on this machine" in last and "Qwen/Qwen2.5-Coder-0.5B-Instruct is not in the hub cache" in last
+    assert "fetched from the hub at first use" in last and "\n  hf download Qwen/Qwen2.5-Coder-0.5B-Instruct" in last
+
+
+def test_dry_run_names_the_ways_on_where_nothing_can_be_fetched(train, monkeypatch, tmp_path):
+    """HF_HUB_OFFLINE: that too is said, and the three ways on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    code, out, _ = train({"MODEL": "7B", "LORA_RANK": "2"} | TINY_STEP, "--dry-run")
+    assert code == 0 and "NOT on this machine" in out and "HF_HUB_OFFLINE is set" in out and "Three ways on" in out
+
+
+def test_dry_run_of_a_model_of_unknown_shape_prints_the_settings_and_ends_with_2(train, no_cache, monkeypatch):
+    """A hub id that is not cached: no plan can be made, which is an error; the settings are there."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    code, out, err = train({"MODEL": "somebody/model"}, "--dry-run")
+    assert code == 2 and "env MODEL" in out and "peak" not in out
+    assert "somebody/model is not in the hub cache" in err and "no memory can be planned" in err and "hf download" in err
+
+
+def test_dry_run_of_a_folder_without_weights_plans_from_its_config(train, taught_model, tmp_path):
+    """config.json has the shapes; what else is missing is named. A whole folder is said to be there."""
+    folder = tmp_path / "half"
+    shutil.copytree(taught_model, folder)
+    (folder / "model.safetensors").unlink()
+    code, out, err = train({"MODEL": str(folder)} | TINY_STEP, "--dry-run")
+    assert code == 0 and "peak" in out and "NOT on this machine, or not whole" in out and f"in {folder}" in out, err
+    code, out, _ = train({"MODEL": str(taught_model)} | TINY_STEP, "--dry-run")
+    assert code == 0 and f"model: on this machine, in {taught_model}\n" in out and "NOT" not in out
 
 
 def test_help_lists_every_setting(train):
