@@ -335,15 +335,25 @@ def samples(repo, *arguments, cwd=None, **more):
 
 
 def test_the_page_is_made_once_the_process_has_ended(repo, out):
-    """It waits for a process that is not its child, even one that its parent never reaps; then the repo's page is remade."""
+    """It waits for a process that is not its child, even one that its parent never reaps; then the run has a page, and the
+    repo's own is as it was."""
     out.mkdir(parents=True)
-    (repo / "SAMPLES.md").write_text("old")
+    (repo / "SAMPLES.md").write_text("the repo's own")
     run = subprocess.Popen(["sleep", "0.7"])    # ours, and reaped only below: a zombie meanwhile
     done = samples(repo, run.pid, out)
 
     assert done.returncode == 0, done.stderr
-    assert (repo / "SAMPLES.md").read_text() == "samples" and run.wait() == 0
-    assert json.loads((repo / "calls").read_text())[1] == [str(out), "--out", str(repo / "SAMPLES.md")]
+    assert (out / "SAMPLES.md").read_text() == "samples" and run.wait() == 0
+    assert json.loads((repo / "calls").read_text())[1] == [str(out), "--out", str(out / "SAMPLES.md")]
+    assert (repo / "SAMPLES.md").read_text() == "the repo's own"
+
+
+def test_the_repos_page_is_remade_where_it_is_named(repo, out):
+    """The third argument is the page, relative to where the script is started."""
+    out.mkdir(parents=True)
+    (repo / "SAMPLES.md").write_text("old")
+    done = samples(repo, 2**22 + 1, out, "SAMPLES.md", cwd=repo)
+    assert done.returncode == 0 and (repo / "SAMPLES.md").read_text() == "samples" and not (out / "SAMPLES.md").exists()
 
 
 def test_it_waits_as_long_as_the_process_lives(repo, out):
@@ -374,6 +384,7 @@ def test_the_newest_run_is_taken_where_none_is_named(repo, tmp_path):
     done = samples(repo, 2**22 + 1, cwd=home)    # beyond any process id
     assert done.returncode == 0, done.stderr
     assert "it has ended" in done.stdout and json.loads((repo / "calls").read_text())[1][0] == "runs/new chain"
+    assert (home / "runs/new chain/SAMPLES.md").read_text() == "samples"
 
 
 def test_a_failing_report_is_named(repo, out):
@@ -401,7 +412,8 @@ def test_the_report_survives_its_terminal(repo, out):
     until(lambda: "log: " in terminal.read())
     os.close(terminal.fd)
     assert terminal.ended() == 0 and run.wait() == 0
-    until((repo / "SAMPLES.md").exists)
+    until((out / "SAMPLES.md").exists)
+    assert not (repo / "SAMPLES.md").exists()
     until(lambda: "done: " in (out / "samples.log").read_text())
 
 
