@@ -201,15 +201,15 @@ def test_a_run_without_probes_shows_its_own_tasks(run):
 def test_gaming_is_marked(tmp_path):
     """Depth that rises alone, tasks lost, weak cases, a failing grader, attempts on it, lost updates: each with a mark."""
     log = RunLog(tmp_path)
-    for step in range(1, 11):
-        rows = [good(depth=step), bad(flags=("frame",) if step > 5 else ())]
-        groups = [Group("a", [], rows), Group("b", [], [good(), bad()] if step < 3 else [bad(), bad()])]
+    for step in range(1, 31):
+        rows = [good(depth=step), bad(flags=("frame",) if step > 15 else ())]
+        groups = [Group("a", [], rows), Group("b", [], [good(), bad()] if step < 7 else [bad(), bad()])]
         log.completions(step, groups)
-        log.step(step, {**step_metrics(groups), "skipped_steps": 0 if step < 10 else 1, "grader/internal_error_rate": 0.5,
-                        "grader/rechecked": 1, "grader/recheck_failed": int(step > 7)})
+        log.step(step, {**step_metrics(groups), "skipped_steps": 0 if step < 30 else 1, "grader/internal_error_rate": 0.5,
+                        "grader/rechecked": 1, "grader/recheck_failed": int(step > 27)})
     alarms = " ".join(check_page(page(gather(tmp_path))).alarms)
     for words in ("style gaming: likely, depth", "tasks lost: 1 (b)", "attempts on the grader: 125.00",
-                  "ALARM: the grader failed on 50.00%", "weak cases: 3 of 10", "not finite: 1"):
+                  "ALARM: the grader failed on 50.00%", "weak cases: 3 of 30", "not finite: 1"):
         assert words in alarms
     quiet = write_run(tmp_path / "quiet", 10, [Group("a", [], [good(), good()])])
     text = (quiet / "metrics.jsonl").read_text().replace('"skipped_steps": 0', '"skipped_steps": 1')
