@@ -460,7 +460,7 @@ def test_evaluations_change_nothing_and_are_told(whole, evaluated):
 
 def test_an_evaluation_that_was_stopped_is_made_when_the_run_goes_on(train, taught_model, tmp_path, evaluated, monkeypatch):
     """SIGTERM while the adapter of step 4 is evaluated: 143, that step is saved and has no row; resumed, the run and all rows are
-    those of the run that nothing stopped. So are they after going back to a checkpoint before the last rows."""
+    those of the run that nothing stopped. So are they after going back to an earlier checkpoint."""
     run, of = tmp_path / "run", evaluate.Evaluation.of
     with monkeypatch.context() as patch:
         looked = iter([False, True])
@@ -472,7 +472,10 @@ def test_an_evaluation_that_was_stopped_is_made_when_the_run_goes_on(train, taug
     assert_same_run(evaluated[0], run, 6)
     assert eval_rows(run) == eval_rows(evaluated[0])
 
-    shutil.rmtree(run / "checkpoints" / "step_00006")
+    for step in (5, 6):    # back to step 4, which has its row; the row of 6 and a torn one are from a future that is undone
+        shutil.rmtree(run / "checkpoints" / f"step_0000{step}")
+    kept = (run / "eval.jsonl").read_text().replace('{"step": 6, "eval/', '{"step": 6, "eval/undone": 1, "eval/')
+    (run / "eval.jsonl").write_text(kept + '{"step": 7, "ev')
     assert train({"RESUME": str(run)})[0] == 0
     assert_same_run(evaluated[0], run, 6)
     assert eval_rows(run) == eval_rows(evaluated[0])
