@@ -126,6 +126,15 @@ class TrainerSettings:
 
 
 @dataclass(frozen=True)
+class EvaluationSettings:
+    """How training is measured on its way, on the split that it does not train on."""
+    eval_every: int = setting(0, "steps between evaluations on held-out tasks; the base model and the last step are evaluated "
+                              "too; 0 = off", 0, 10_000_000, aliases=("eval_steps",), on_resume=True)
+    eval_tasks: int = setting(0, "only the first N held-out tasks in their fixed shuffled order; 0 = all", 0, 1_000_000)
+    eval_samples: int = setting(2, "samples per task when evaluating", 1, 1024, aliases=("num_generations_eval",))
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """Where a run is written and what is kept."""
     run_name: str = setting("", "ends the name of the default run folder", pattern=r"[A-Za-z0-9._-]*",
@@ -150,6 +159,7 @@ class Settings:
     reward: RewardSettings = RewardSettings()
     sandbox: SandboxSettings = SandboxSettings()
     trainer: TrainerSettings = TrainerSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
 
 

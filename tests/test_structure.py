@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = "qwen2_jax"
 MIDDLE = {"rl.loop", "rl.generate", "rl.reward", "rl.grpo",
           "rl.checkpoint", "rl.plan",      # these know the whole training state, so they cannot stand below it
-          "rl.command", "rl.probe", "rl.recheck"}    # what the commands share
+          "rl.command", "rl.probe", "rl.evaluate", "rl.recheck"}    # what the commands share
 WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "rl.datalog", "rl.compare", "rl.config",
                "rl.settings", "rl.stats", "rl.signs", "rl.source", "rl.errors", "rl.probe_report", "rl.samples",
                "rl.report", "rl.report_page", "rl.report_parts", "rl.curves", "rl.markup", "rl.progress", "rl.leftovers",
