@@ -181,14 +181,18 @@ def product(x, weight_DE, piece):
     return sum(x[..., i : i + piece] @ weight_DE[i : i + piece] for i in range(0, D, piece))
 
 
-def project(x, base, lora, scale, piece=0):
-    """x @ w + bias, plus scale * (x @ a) @ b where there is an adapter; a and b are fp32 masters, cast to x's dtype."""
-    y = product(x, base["weight"], piece)
-    if "bias" in base:
-        y = y + base["bias"]
-    if lora is None:
-        return y
-    return y + scale.astype(x.dtype) * ((x @ lora["a"].astype(x.dtype)) @ lora["b"].astype(x.dtype))
+def project(x, bases, loras, scale, piece=0):
+    """x @ w + bias of each projection of x, plus scale * (x @ a) @ b where it has an adapter; a and b are fp32 masters, cast
+    to x's dtype.  All the a's are one product: many narrow ones would cost the sampler a seventh of its time."""
+    ys = [product(x, base["weight"], piece) + base.get("bias", 0) for base in bases]
+    adapted = [i for i, lora in enumerate(loras) if lora is not None]
+    if not adapted:
+        return ys
+    low = x @ jnp.concatenate([loras[i]["a"] for i in adapted], 1).astype(x.dtype)
+    ends = np.cumsum([loras[i]["a"].shape[1] for i in adapted])
+    for i, low_R in zip(adapted, jnp.split(low, ends[:-1], -1), strict=True):
+        ys[i] = ys[i] + scale.astype(x.dtype) * (low_R @ loras[i]["b"].astype(x.dtype))
+    return ys
 
 
 def attend(q_BTHC, sources, kernel="einsum"):
@@ -236,20 +240,20 @@ def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
     lora = lora or {"self_attn": {}, "mlp": {}}
     heads = lambda y: y.reshape(*y.shape[:-1], -1, cfg.head_dim)  # noqa: E731
 
-    def linear(y, part, p):
-        return project(y, layer[part][p], lora[part].get(p), scale, layout.PIECE)
+    def linear(y, part, *names):
+        return project(y, [layer[part][p] for p in names], [lora[part].get(p) for p in names], scale, layout.PIECE)
 
     h = rms_norm(x, layer["input_layernorm"], cfg.rms_norm_eps)
-    q, k, v = (heads(linear(h, "self_attn", p)) for p in ("q_proj", "k_proj", "v_proj"))
+    q, k, v = map(heads, linear(h, "self_attn", "q_proj", "k_proj", "v_proj"))
     # Qwen2's key bias is a hundred times its keys.  Taken off again after the rotation it shifts all scores of a query alike,
     # which softmax does not see, and what is left rounds far less.
     k = rotate(k, rope) - heads(layer["self_attn"]["k_proj"]["bias"])
     mixed, kept = layout.mix(rotate(q, rope), k, v, past, cfg.attention)
-    x = x + linear(mixed, "self_attn", "o_proj")
+    x = x + linear(mixed, "self_attn", "o_proj")[0]
 
     h = rms_norm(x, layer["post_attention_layernorm"], cfg.rms_norm_eps)
-    gate, up = (linear(h, "mlp", p) for p in ("gate_proj", "up_proj"))
-    return x + linear(jax.nn.silu(gate) * up, "mlp", "down_proj"), kept
+    gate, up = linear(h, "mlp", "gate_proj", "up_proj")
+    return x + linear(jax.nn.silu(gate) * up, "mlp", "down_proj")[0], kept
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from rl.settings import LEAVES, SECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "qwen2_jax"
-MIDDLE = {"rl.loop", "rl.generate", "rl.reward", "rl.grpo",
+MIDDLE = {"rl.loop", "rl.grading", "rl.generate", "rl.reward", "rl.grpo",
           "rl.checkpoint", "rl.plan",      # these know the whole training state, so they cannot stand below it
           "rl.command", "rl.probe", "rl.evaluate", "rl.recheck"}    # what the commands share
 WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "rl.datalog", "rl.compare", "rl.config",
