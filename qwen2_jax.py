@@ -1,15 +1,9 @@
-"""Qwen2 in JAX: checkpoint shapes, forward pass, key/value cache, LoRA hooks.  It knows nothing of files, tokenizers or RL.
+"""Qwen2 in JAX: checkpoint shapes, forward pass, LoRA hooks.  It knows nothing of files, tokenizers or RL.
 
-Reading order: `block` is one transformer layer; `run_layers` is all of them; a *layout* says how the tokens of a call lie
-and therefore what may attend to what:
-
-    Causal   whole sequences side by side, left- or right-padded      validation
-    Prompts  the same with quicker sums                               prefill
-    Decode   one new token a row, prompts shared by their samples     the sampler
-    Packed   a prompt and its N samples end to end, no padding        the update
-
-Everything else in a layer works token by token and never asks.  Parameters are a plain nested dict with the checkpoint's
-names; weights of projections are transposed once, at load, so that code reads `x @ w`.  An adapter is data passed in."""
+Reading order: `block` is one transformer layer; `run_layers` is all of them; a *layout* (`attention.py`) says how the tokens
+of a call lie and therefore what may attend to what.  Everything else in a layer works token by token and never asks.
+Parameters are a plain nested dict with the checkpoint's names; weights of projections are transposed once, at load, so that
+code reads `x @ w`.  An adapter is data passed in."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,13 +13,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+
+from attention import Causal, Prompts
 
 # The axis alphabet, repo-wide; a name like q_BTHC carries its axes.
 # B rows = P prompts * N samples   T query tokens   S key (prompt) slots   Q packed tokens   L layers   V vocab   R LoRA rank
 # D width   H query heads   K kv heads   G = H // K   C head channels   F mlp width   E output width of a projection
 ATTENTION_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
-NEVER = float(np.finfo(np.float32).min)  # a masked score; finite, so that a row with nothing to see stays finite
 
 
 @dataclass(frozen=True)
@@ -195,46 +191,6 @@ def project(x, bases, loras, scale, piece=0):
     return ys
 
 
-def attend(q_BTHC, sources, kernel="einsum"):
-    """Grouped-query attention, one softmax over all key sources.
-
-    sources: [(k_BSKC, v_BSKC, mask)], mask broadcastable to (B, T, S), True where the query may look; fp32 scores."""
-    B, T, H, C = q_BTHC.shape
-    if kernel != "einsum":
-        k_BSKC, v_BSKC = (jnp.concatenate(part, 1) for part in list(zip(*sources, strict=True))[:2])
-        mask_BTS = jnp.concatenate([jnp.broadcast_to(mask, (B, T, k.shape[1])) for k, _, mask in sources], -1)
-        o_BTHC = jax.nn.dot_product_attention(q_BTHC, k_BSKC, v_BSKC, mask=mask_BTS[:, None], implementation=kernel)
-        return o_BTHC.reshape(B, T, H * C)
-    K = sources[0][0].shape[2]
-    q_BTKGC = q_BTHC.reshape(B, T, K, H // K, C)
-    scores = []
-    for k_BSKC, _, mask_BTS in sources:
-        score_BKGTS = jnp.einsum("BTKGC,BSKC->BKGTS", q_BTKGC, k_BSKC, preferred_element_type=jnp.float32)
-        scores.append(jnp.where(mask_BTS[:, None, None], score_BKGTS * C**-0.5, NEVER))
-    weights = jax.nn.softmax(jnp.concatenate(scores, -1), -1).astype(q_BTHC.dtype)
-    bounds = np.cumsum([score.shape[-1] for score in scores])[:-1]
-    o_BTKGC = sum(jnp.einsum("BKGTS,BSKC->BTKGC", weight, v_BSKC)
-                  for weight, (_, v_BSKC, _) in zip(jnp.split(weights, bounds, -1), sources, strict=True))
-    return o_BTKGC.reshape(B, T, H * C)
-
-
-def attend_part(q_BKMC, k_BKCS, v_BKSC, mask):
-    """Attention over one of several key sources: (sum of mass * v, largest score, sum of mass), fp32, for `join_parts`."""
-    score_BKMS = jnp.matmul(q_BKMC, k_BKCS, preferred_element_type=jnp.float32) * q_BKMC.shape[-1] ** -0.5
-    score_BKMS = jnp.where(mask, score_BKMS, NEVER)
-    top_BKM1 = score_BKMS.max(-1, keepdims=True)
-    mass_BKMS = jnp.exp(score_BKMS - top_BKM1)
-    mixed_BKMC = jnp.matmul(mass_BKMS.astype(v_BKSC.dtype), v_BKSC, preferred_element_type=jnp.float32)
-    return mixed_BKMC, top_BKM1, mass_BKMS.sum(-1, keepdims=True)
-
-
-def join_parts(one, two):
-    """One softmax over two sources, from what `attend_part` made of each."""
-    top = jnp.maximum(one[1], two[1])
-    a, b = jnp.exp(one[1] - top), jnp.exp(two[1] - top)
-    return (one[0] * a + two[0] * b) / (one[2] * a + two[2] * b)
-
-
 def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
     """One transformer layer: (x, what the layout keeps of this layer's keys and values)."""
     lora = lora or {"self_attn": {}, "mlp": {}}
@@ -252,92 +208,20 @@ def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
     x = x + linear(mixed, "self_attn", "o_proj")[0]
 
     h = rms_norm(x, layer["post_attention_layernorm"], cfg.rms_norm_eps)
-    gate, up = linear(h, "mlp", "gate_proj", "up_proj")
+    gate, up = (checkpoint_name(y, "mlp") for y in linear(h, "mlp", "gate_proj", "up_proj"))
     return x + linear(jax.nn.silu(gate) * up, "mlp", "down_proj")[0], kept
-
-
-# ---- layouts ---------------------------------------------------------------------------------------------------------
-
-
-class Causal(NamedTuple):
-    """Whole sequences side by side; keeps every key and value."""
-
-    PIECE = 128  # whole sequences are for checks: here accuracy comes first
-    mask_BT: jax.Array  # True on real tokens
-
-    def mix(self, q_BTHC, k_BTKC, v_BTKC, past, kernel):
-        """(attention's output, kept) of one layer's queries, keys and values."""
-        T = self.mask_BT.shape[1]
-        causal_TT = jnp.tril(jnp.ones((T, T), bool))
-        mask_BTT = causal_TT[None] & self.mask_BT[:, None, :]
-        return attend(q_BTHC, [(k_BTKC, v_BTKC, mask_BTT)], kernel), (k_BTKC, v_BTKC)
-
-
-class Prompts(Causal):
-    """Causal with the sums that the other programs of training have: quicker, and no further from the update's."""
-
-    PIECE = 0
-
-
-class Decode(NamedTuple):
-    """One new token a row at slot `t` of the row's own cache; the prompt's keys are stored once per prompt.
-
-    past = (k_PKCS, v_PKSC, own_k_BKCT, own_v_BKTC), laid out for small products; keeps (own_k, own_v) with slot t written.
-    All rows of a prompt look at it together, so a prompt's keys are read once a step, however many rows continue it."""
-
-    PIECE = 0
-    row_PN: jax.Array  # the row that is sample n of prompt p; any row where that sample has ended
-    place_B: jax.Array  # p * N + n of each row
-    mask_PS: jax.Array
-    t: jax.Array
-
-    def mix(self, q_B1HC, k_B1KC, v_B1KC, past, _kernel):
-        """(attention's output, kept) of one layer's queries, keys and values."""
-        k_PKCS, v_PKSC, own_k, own_v = past
-        (P, N), (B, _, H, C), K = self.row_PN.shape, q_B1HC.shape, own_k.shape[1]
-        own_k = jax.lax.dynamic_update_slice_in_dim(own_k, k_B1KC.transpose(0, 2, 3, 1), self.t, 3)
-        own_v = jax.lax.dynamic_update_slice_in_dim(own_v, v_B1KC.transpose(0, 2, 1, 3), self.t, 2)
-        q_BKGC = q_B1HC.reshape(B, K, H // K, C)
-        q_PKNC = q_BKGC[self.row_PN].swapaxes(1, 2).reshape(P, K, -1, C)
-        shared = [y.reshape(P, K, N, H // K, -1).swapaxes(1, 2).reshape(P * N, K, H // K, -1)[self.place_B]
-                  for y in attend_part(q_PKNC, k_PKCS, v_PKSC, self.mask_PS[:, None, None])]
-        own = attend_part(q_BKGC, own_k, own_v, jnp.arange(own_v.shape[2]) <= self.t)
-        return join_parts(shared, own).astype(q_B1HC.dtype).reshape(B, 1, H * C), (own_k, own_v)
-
-
-class Packed(NamedTuple):
-    """A prompt (S slots, right-padded) and its N samples end to end: Q = S + tokens of all samples (+ padding at the end).
-
-    Projections see Q tokens and no padding; attention alone unpacks the samples to (N, T).  The prompt is computed once."""
-
-    PIECE = 0
-    mask_S: jax.Array  # True on the prompt's real tokens
-    slot_NT: jax.Array  # index into the Q - S sample tokens of token t of sample n (anything where there is none)
-    row_Q: jax.Array  # sample and
-    column_Q: jax.Array  # place in it of each of the Q - S sample tokens
-
-    def mix(self, q_QHC, k_QKC, v_QKC, past, kernel):
-        """(attention's output, kept) of one layer's queries, keys and values."""
-        S, T = self.mask_S.shape[0], self.slot_NT.shape[1]
-        N = self.slot_NT.shape[0]
-        prompt, _ = Causal(self.mask_S[None]).mix(q_QHC[None, :S], k_QKC[None, :S], v_QKC[None, :S], None, kernel)
-        q_NTHC, k_NTKC, v_NTKC = (y[S:][self.slot_NT] for y in (q_QHC, k_QKC, v_QKC))
-        shared = tuple(jnp.broadcast_to(y[None, :S], (N, S, *y.shape[1:])) for y in (k_QKC, v_QKC))
-        causal_TT = jnp.tril(jnp.ones((T, T), bool))
-        samples = attend(q_NTHC, [(*shared, self.mask_S[None, None]), (k_NTKC, v_NTKC, causal_TT[None])], kernel)
-        return jnp.concatenate([prompt[0], samples[self.row_Q, self.column_Q]]), None
 
 
 # ---- the whole model -------------------------------------------------------------------------------------------------
 
 # Under an outer jit these vanish into it.  Called outside of one, as the update does, a layer is compiled once, run L times,
-# and keeps only its input for the backward pass ("full") or also its matrix products ("dots").
-_keep_dots = partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable, static_argnums=7)
-BLOCKS = {
-    "none": jax.jit(block, static_argnums=7),
-    "dots": jax.jit(_keep_dots(block), static_argnums=7),
-    "full": jax.jit(jax.checkpoint(block, static_argnums=7), static_argnums=7),
-}
+# and keeps for the backward pass its input ("full"), also gate and up, five sixths of what would be computed again ("mlp"),
+# also all other matrix products ("dots"), or everything ("none").
+_keep = jax.checkpoint_policies
+_POLICIES = {"full": _keep.nothing_saveable, "mlp": _keep.save_only_these_names("mlp"),
+             "dots": _keep.dots_with_no_batch_dims_saveable, "none": _keep.everything_saveable}
+BLOCKS = {remat: jax.jit(jax.checkpoint(block, policy=policy, static_argnums=7) if remat != "none" else block, static_argnums=7)
+          for remat, policy in _POLICIES.items()}
 
 
 def run_layers(params, adapter, tokens, positions, layout, pasts, cfg: ModelConfig, remat="none"):

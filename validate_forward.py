@@ -18,7 +18,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before jax is imported: a GPU's
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import BLOCKS, Causal, ModelConfig, forward, head_logits, padded_positions, rms_norm, rope_angles
+from attention import Causal
+from qwen2_jax import BLOCKS, ModelConfig, forward, head_logits, padded_positions, rms_norm, rope_angles
 from rl.pretrained import ModelError, Source, load, resolve
 
 MAX_LOGIT_DIFFERENCE = 7.8e-5  # ours against transformers

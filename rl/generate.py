@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import NEVER, Decode, ModelConfig, head_logits, prefill, run_layers
+from attention import NEVER, Decode
+from qwen2_jax import ModelConfig, head_logits, prefill, run_layers
 from rl.errors import InputError
 
 PROMPT_BUCKET = 64  # prompts are padded to a multiple of this many slots

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import NEVER, ModelConfig, head_logits, run_layers
+from attention import NEVER
+from qwen2_jax import ModelConfig, head_logits, run_layers
 from rl.objectives import Objective, denominator, entropy, kl_k3, sample_log_ratio, surrogate, through_tokens
 from rl.packing import Group, Sampled
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import BLOCKS, ModelConfig, Packed, Spec, param_specs, projection_shapes, rope_angles
+from attention import Packed
+from qwen2_jax import BLOCKS, ModelConfig, Spec, param_specs, projection_shapes, rope_angles
 from rl import lora
 from rl.generate import PROMPT_BUCKET, State, decode_block, own_shapes
 from rl.grpo import chunk_gradient

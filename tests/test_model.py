@@ -79,7 +79,7 @@ def test_nothing_looks_ahead():
     def logit(embedded):
         positions = padded_positions(mask)
         params = {**PARAMS, "embed_tokens": embedded}
-        from qwen2_jax import Causal
+        from attention import Causal
         hidden, _ = run_layers(params, ADAPTER, jnp.arange(10)[None], positions, Causal(mask), [None] * 2, CFG)
         return hidden[0, t].sum()
 
