@@ -43,6 +43,8 @@ def main() -> int:
     source, dtype, facts = command.find_model(settings)
     rules = source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens
     prompts, unseen_prompts = prepare(tasks, *rules), prepare(unseen, *rules)
+    loaded = command.with_remat(loaded, source.cfg, dtype, max(len(prompt.ids) for prompt in prompts))
+    settings = loaded.settings
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
@@ -55,6 +57,7 @@ def main() -> int:
         model = pretrained.load(source, dtype)
         log = RunLog.resume(run, step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
+                                  "remat": f"{settings.model.remat} ({loaded.origins['remat']})",
                                   "trained values": f"{lora.count(state.adapter):,}"})
         command.write_config(run, loaded, sandbox.description)
         tracked.begin(values_of(settings), config.recorded(run)["started"], step, bool(settings.run.resume))

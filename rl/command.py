@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rl import checkpoint, config, plan
 from rl.datalog import LogError, write_aside
-from rl.device import pick_attention, pick_dtype, use_compilation_cache
+from rl.device import memory_budget, pick_attention, pick_dtype, use_compilation_cache
 from rl.errors import InputError
 from rl.peft_file import read_adapter
 from rl.pretrained import ModelConfig, ModelError, Source, resolve, shapes_without_weights
@@ -85,6 +85,16 @@ def with_adapter(loaded: config.Loaded) -> config.Loaded:
     return config.adopt(loaded, {"lora_rank": stored.rank, "lora_alpha": stored.alpha}, f"LORA {settings.model.lora}")
 
 
+def with_remat(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: int) -> config.Loaded:
+    """The settings with what REMAT=auto comes to for these shapes on this machine; a resumed run has it on record already."""
+    settings = loaded.settings
+    if settings.model.remat != "auto":
+        return loaded
+    budget, whose = memory_budget(settings.model.memory_gb)
+    remat = plan.pick_remat(cfg, dtype, settings, prompt_tokens, budget)
+    return config.decide(loaded, "remat", remat, f"the quickest that fits {size(budget)}, {whose}")
+
+
 def open_sandbox(settings: Settings) -> Sandbox:
     """The sandbox that the settings ask for; a context manager."""
     s = settings.sandbox
@@ -142,8 +152,9 @@ def dry_run(loaded: config.Loaded) -> int:
     cfg, whereabouts = look_for_model(settings.model.model)
     dtype, _ = pick_dtype(settings.model.dtype)
     prompt = min(ASSUMED_PROMPT, settings.generation.max_prompt_tokens)
-    figures = plan.memory(cfg, dtype, settings, prompt)
-    print(f"\nmemory, {dtype}, prompts of {prompt} tokens, every sample at full length:")
+    loaded = with_remat(loaded, cfg, dtype, prompt)
+    figures = plan.memory(cfg, dtype, loaded.settings, prompt)
+    print(f"\nmemory, {dtype}, REMAT={loaded.settings.model.remat}, prompts of {prompt} tokens, every sample at full length:")
     for name, value in figures.items():
         print(f"  {name:<32}{size(value):>10}")
     print(f"disk: up to {size(disk_need(cfg, settings))}")
@@ -189,7 +200,8 @@ def announce(loaded: config.Loaded, facts: dict[str, str], file=None) -> None:
     """The lines at the start: warnings, what was set, and the facts that have a text; to stdout unless a file is given."""
     for line in loaded.warnings:
         print(f"warning: {line}", file=file)
-    given = [f"{name.upper()}={value}" for name, (value, origin) in given_values(loaded).items() if origin != "default"]
+    given = [f"{name.upper()}={value}" for name, (value, origin) in given_values(loaded).items()
+             if origin != "default" and not origin.startswith("auto")]
     for name, value in {"set": " ".join(given) or "nothing, all defaults", **facts}.items():
         if value:
             print(f"{name:>15}: {value}", file=file, flush=True)

@@ -53,7 +53,8 @@ def objective_of(settings: Settings) -> Objective:
     """The loss's part of the settings."""
     o, g = settings.objective, settings.generation
     low, high = (o.gspo_eps_low, o.gspo_eps_high) if o.loss == "gspo" else (o.eps_low, o.eps_high)
-    return Objective(low, high, g.temperature, o.logit_chunk, settings.model.remat, o.loss, o.entropy_bonus, o.kl_beta,
+    remat = "full" if settings.model.remat == "auto" else settings.model.remat  # not planned for: what fits if anything does
+    return Objective(low, high, g.temperature, o.logit_chunk, remat, o.loss, o.entropy_bonus, o.kl_beta,
                      g.max_new_tokens, settings.trainer.tasks_per_step * g.group)
 
 

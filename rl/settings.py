@@ -26,8 +26,10 @@ class ModelSettings:
                              aliases=("lora_r",))
     lora_alpha: float = setting(32.0, "the adapter's output is scaled by LORA_ALPHA / LORA_RANK; with LORA "
                                 "that adapter's own", 1e-3, 1e4)
-    remat: str = setting("full", "what the backward pass recomputes: full keeps only layer inputs, dots keeps matrix "
-                         "products too, none keeps everything (fastest, most memory)", choices=("full", "dots", "none"))
+    remat: str = setting("auto", "what the backward pass keeps: full keeps only layer inputs, mlp also the widest products, "
+                         "dots all products, none everything (quickest, most memory); auto: the quickest that fits MEMORY_GB",
+                         choices=("auto", "full", "mlp", "dots", "none"))
+    memory_gb: float = setting(0.0, "memory to plan for with REMAT=auto; 0: the GPU's, or half of this machine's", 0.0, 1e6)
     attention: str = setting("auto", "attention kernel; auto: cudnn where it can be used, else einsum",
                              choices=("auto", "einsum", "cudnn"))
 

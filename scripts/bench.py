@@ -84,11 +84,11 @@ def main(arguments=None) -> int:
     given = asked(arguments)
     work = runpy.run_path(str(given.workload)) if given.workload else {}
     shape = dict(zip(("TASKS_PER_STEP", "GROUP", "MAX_NEW_TOKENS"), map(work.get, "PGN"), strict=True)) if work else {}
-    settings = settings_with(**shape)
+    settings = settings_with(**shape).settings
     limit = machine_limit()
     print(f"{'machine':>9}: {limit / 1e9:.0f} GFLOP/s in an fp32 product of {SQUARE} rows, cubed", flush=True)
-    model = loaded(settings)
-    bench = Bench(model._replace(chat=Unending(model.chat)), prompts_of(model, settings, work), settings, limit)
+    bench = shaped(loaded(settings), limit, work, shape)
+    settings = bench.settings
     print(f"{'work':>9}: {len(bench.prompts)} prompts of {min(len(p.ids) for p in bench.prompts)} to "
           f"{max(len(p.ids) for p in bench.prompts)} tokens x {settings.generation.group} samples of "
           f"{settings.generation.max_new_tokens}, remat {settings.model.remat}", flush=True)
@@ -96,11 +96,11 @@ def main(arguments=None) -> int:
         grow(bench, shape, work)
         return 0
     measures = {"sampler": sampler, "update": update, "step": step, "grading": grading}
-    for _ in range(given.rounds):
+    for round_ in range(given.rounds):
         for part in given.parts:
             if part in measures:
                 measures[part](bench)
-        if given.beside and subprocess.run(shlex.split(given.beside)).returncode:
+        if given.beside and round_ + 1 < given.rounds and subprocess.run(shlex.split(given.beside)).returncode:
             raise InputError(f"--beside {given.beside!r} failed; see above")
     return 0
 
@@ -124,10 +124,19 @@ def asked(arguments):
     return given
 
 
-def settings_with(**shape) -> Settings:
+def settings_with(**shape) -> config.Loaded:
     """The settings of the environment, with those given."""
     environ = {**os.environ, **{name: str(value) for name, value in shape.items()}}
-    return command.with_adapter(config.load(environ, training=True)).settings
+    return command.with_adapter(config.load(environ, training=True))
+
+
+def shaped(model: pretrained.Model, limit: float, work: dict, shape: dict) -> Bench:
+    """A model and the work of that shape for it."""
+    loaded = settings_with(**shape)
+    prompts = prompts_of(model, loaded.settings, work)
+    dtype = model.params["embed_tokens"].dtype
+    settings = command.with_remat(loaded, model.cfg, dtype, max(len(p.ids) for p in prompts)).settings
+    return Bench(model._replace(chat=Unending(model.chat)), prompts, settings, limit)
 
 
 # ---- what the machine could do ---------------------------------------------------------------------------------------
@@ -164,11 +173,9 @@ def sampler_flop(bench: Bench) -> float:
 
 
 def update_flop(bench: Bench) -> float:
-    """Forward and backward (by the inputs: the weights are frozen), the layers' forward pass again where remat drops it."""
+    """Forward, and backward by the inputs: the weights are frozen. What remat computes again is no work that had to be done."""
     tokens = sum(len(p.ids) for p in bench.prompts) + bench.tokens
-    passes = 3 if bench.settings.model.remat == "full" else 2
-    return tokens * layer_flop(bench.model.cfg, bench.settings.model.lora_rank) * passes + bench.tokens * 2 * head_flop(
-        bench.model.cfg)
+    return 2 * (tokens * layer_flop(bench.model.cfg, bench.settings.model.lora_rank) + bench.tokens * head_flop(bench.model.cfg))
 
 
 # ---- the parts -------------------------------------------------------------------------------------------------------
@@ -244,8 +251,7 @@ def grow(bench: Bench, shape: dict, work: dict) -> None:
     for name, values in GROWTH.items():
         before = None
         for value in values:
-            settings = settings_with(**shape | {name: value})
-            now = bench._replace(settings=settings, prompts=prompts_of(bench.model, settings, work))
+            now = shaped(bench.model, bench.limit, work, shape | {name: value})
             print(f"{name}={value}", flush=True)
             seconds = {"prompts": prompts_alone(now), "sampler": sampler(now), "update": update(now)}
             if before:

@@ -27,6 +27,8 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "lora": ["test_train.py::test_a_starting_adapter_is_used", "test_train.py::test_rank_and_alpha_come_with_the_adapter"],
     "lora_rank": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
     "lora_alpha": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
+    "memory_gb": ["test_plan.py::test_auto_takes_the_quickest_that_fits",
+                  "test_command.py::test_auto_is_decided_once_and_recorded"],
     "remat": [PASSED, "test_grpo.py::test_memory_settings_change_memory_only", "test_plan.py::test_the_plan_can_say_no"],
     "attention": ["test_train.py::test_bad_input_is_one_message_and_exit_code_2", f"{HERE}::test_the_attention_kernel"],
     "tasks": ["test_code_benchmarks.py::test_humaneval_asks_to_complete_the_prompt"],
