@@ -1,14 +1,9 @@
-"""Qwen2 in JAX: checkpoint shapes, forward pass, key/value cache, LoRA hooks.  It knows nothing of files, tokenizers or RL.
+"""Qwen2 in JAX: checkpoint shapes, forward pass, LoRA hooks.  It knows nothing of files, tokenizers or RL.
 
-Reading order: `block` is one transformer layer; `run_layers` is all of them; a *layout* says how the tokens of a call lie
-and therefore what may attend to what:
-
-    Causal   whole sequences side by side, left- or right-padded      prefill, validation
-    Decode   one new token a row, prompts shared by their samples     the sampler
-    Packed   a prompt and its N samples end to end, no padding        the update
-
-Everything else in a layer works token by token and never asks.  Parameters are a plain nested dict with the checkpoint's
-names; weights of projections are transposed once, at load, so that code reads `x @ w`.  An adapter is data passed in."""
+Reading order: `block` is one transformer layer; `run_layers` is all of them; a *layout* (`attention.py`) says how the tokens
+of a call lie and therefore what may attend to what.  Everything else in a layer works token by token and never asks.
+Parameters are a plain nested dict with the checkpoint's names; weights of projections are transposed once, at load, so that
+code reads `x @ w`.  An adapter is data passed in."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,13 +13,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+
+from attention import Causal, Prompts
 
 # The axis alphabet, repo-wide; a name like q_BTHC carries its axes.
 # B rows = P prompts * N samples   T query tokens   S key (prompt) slots   Q packed tokens   L layers   V vocab   R LoRA rank
 # D width   H query heads   K kv heads   G = H // K   C head channels   F mlp width   E output width of a projection
 ATTENTION_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
-NEVER = float(np.finfo(np.float32).min)  # a masked score; finite, so that a row with nothing to see stays finite
 
 
 @dataclass(frozen=True)
@@ -180,37 +177,18 @@ def product(x, weight_DE, piece):
     return sum(x[..., i : i + piece] @ weight_DE[i : i + piece] for i in range(0, D, piece))
 
 
-def project(x, base, lora, scale, piece=0):
-    """x @ w + bias, plus scale * (x @ a) @ b where there is an adapter; a and b are fp32 masters, cast to x's dtype."""
-    y = product(x, base["weight"], piece)
-    if "bias" in base:
-        y = y + base["bias"]
-    if lora is None:
-        return y
-    return y + scale.astype(x.dtype) * ((x @ lora["a"].astype(x.dtype)) @ lora["b"].astype(x.dtype))
-
-
-def attend(q_BTHC, sources, kernel="einsum"):
-    """Grouped-query attention, one softmax over all key sources.
-
-    sources: [(k_BSKC, v_BSKC, mask)], mask broadcastable to (B, T, S), True where the query may look; fp32 scores."""
-    B, T, H, C = q_BTHC.shape
-    if kernel != "einsum":
-        k_BSKC, v_BSKC = (jnp.concatenate(part, 1) for part in list(zip(*sources, strict=True))[:2])
-        mask_BTS = jnp.concatenate([jnp.broadcast_to(mask, (B, T, k.shape[1])) for k, _, mask in sources], -1)
-        o_BTHC = jax.nn.dot_product_attention(q_BTHC, k_BSKC, v_BSKC, mask=mask_BTS[:, None], implementation=kernel)
-        return o_BTHC.reshape(B, T, H * C)
-    K = sources[0][0].shape[2]
-    q_BTKGC = q_BTHC.reshape(B, T, K, H // K, C)
-    scores = []
-    for k_BSKC, _, mask_BTS in sources:
-        score_BKGTS = jnp.einsum("BTKGC,BSKC->BKGTS", q_BTKGC, k_BSKC, preferred_element_type=jnp.float32)
-        scores.append(jnp.where(mask_BTS[:, None, None], score_BKGTS * C**-0.5, NEVER))
-    weights = jax.nn.softmax(jnp.concatenate(scores, -1), -1).astype(q_BTHC.dtype)
-    bounds = np.cumsum([score.shape[-1] for score in scores])[:-1]
-    o_BTKGC = sum(jnp.einsum("BKGTS,BSKC->BTKGC", weight, v_BSKC)
-                  for weight, (_, v_BSKC, _) in zip(jnp.split(weights, bounds, -1), sources, strict=True))
-    return o_BTKGC.reshape(B, T, H * C)
+def project(x, bases, loras, scale, piece=0):
+    """x @ w + bias of each projection of x, plus scale * (x @ a) @ b where it has an adapter; a and b are fp32 masters, cast
+    to x's dtype.  All the a's are one product: many narrow ones would cost the sampler a seventh of its time."""
+    ys = [product(x, base["weight"], piece) + base.get("bias", 0) for base in bases]
+    adapted = [i for i, lora in enumerate(loras) if lora is not None]
+    if not adapted:
+        return ys
+    low = x @ jnp.concatenate([loras[i]["a"] for i in adapted], 1).astype(x.dtype)
+    ends = np.cumsum([loras[i]["a"].shape[1] for i in adapted])
+    for i, low_R in zip(adapted, jnp.split(low, ends[:-1], -1), strict=True):
+        ys[i] = ys[i] + scale.astype(x.dtype) * (low_R @ loras[i]["b"].astype(x.dtype))
+    return ys
 
 
 def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
@@ -218,92 +196,32 @@ def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
     lora = lora or {"self_attn": {}, "mlp": {}}
     heads = lambda y: y.reshape(*y.shape[:-1], -1, cfg.head_dim)  # noqa: E731
 
-    def linear(y, part, p):
-        return project(y, layer[part][p], lora[part].get(p), scale, layout.PIECE)
+    def linear(y, part, *names):
+        return project(y, [layer[part][p] for p in names], [lora[part].get(p) for p in names], scale, layout.PIECE)
 
     h = rms_norm(x, layer["input_layernorm"], cfg.rms_norm_eps)
-    q, k, v = (heads(linear(h, "self_attn", p)) for p in ("q_proj", "k_proj", "v_proj"))
+    q, k, v = map(heads, linear(h, "self_attn", "q_proj", "k_proj", "v_proj"))
     # Qwen2's key bias is a hundred times its keys.  Taken off again after the rotation it shifts all scores of a query alike,
     # which softmax does not see, and what is left rounds far less.
     k = rotate(k, rope) - heads(layer["self_attn"]["k_proj"]["bias"])
     mixed, kept = layout.mix(rotate(q, rope), k, v, past, cfg.attention)
-    x = x + linear(mixed, "self_attn", "o_proj")
+    x = x + linear(mixed, "self_attn", "o_proj")[0]
 
     h = rms_norm(x, layer["post_attention_layernorm"], cfg.rms_norm_eps)
-    gate, up = (linear(h, "mlp", p) for p in ("gate_proj", "up_proj"))
-    return x + linear(jax.nn.silu(gate) * up, "mlp", "down_proj"), kept
-
-
-# ---- layouts ---------------------------------------------------------------------------------------------------------
-
-
-class Causal(NamedTuple):
-    """Whole sequences side by side; keeps every key and value."""
-
-    PIECE = 128  # prompts are computed once: here accuracy comes first
-    mask_BT: jax.Array  # True on real tokens
-
-    def mix(self, q_BTHC, k_BTKC, v_BTKC, past, kernel):
-        """(attention's output, kept) of one layer's queries, keys and values."""
-        T = self.mask_BT.shape[1]
-        causal_TT = jnp.tril(jnp.ones((T, T), bool))
-        mask_BTT = causal_TT[None] & self.mask_BT[:, None, :]
-        return attend(q_BTHC, [(k_BTKC, v_BTKC, mask_BTT)], kernel), (k_BTKC, v_BTKC)
-
-
-class Decode(NamedTuple):
-    """One new token a row at slot `t` of the row's own cache; the prompt's keys are stored once per prompt.
-
-    past = (k_PSKC, v_PSKC, own_k_BTKC, own_v_BTKC); keeps (own_k, own_v) with slot t written."""
-
-    PIECE = 0
-    prompt_B: jax.Array  # which prompt a row continues
-    mask_PS: jax.Array
-    t: jax.Array
-
-    def mix(self, q_B1HC, k_B1KC, v_B1KC, past, kernel):
-        """(attention's output, kept) of one layer's queries, keys and values."""
-        k_PSKC, v_PSKC, own_k, own_v = past
-        own_k = jax.lax.dynamic_update_slice_in_dim(own_k, k_B1KC, self.t, 1)
-        own_v = jax.lax.dynamic_update_slice_in_dim(own_v, v_B1KC, self.t, 1)
-        own_mask_11T = (jnp.arange(own_k.shape[1]) <= self.t)[None, None]
-        prompt = (k_PSKC[self.prompt_B], v_PSKC[self.prompt_B], self.mask_PS[self.prompt_B][:, None, :])
-        return attend(q_B1HC, [prompt, (own_k, own_v, own_mask_11T)], kernel), (own_k, own_v)
-
-
-class Packed(NamedTuple):
-    """A prompt (S slots, right-padded) and its N samples end to end: Q = S + tokens of all samples (+ padding at the end).
-
-    Projections see Q tokens and no padding; attention alone unpacks the samples to (N, T).  The prompt is computed once."""
-
-    PIECE = 0
-    mask_S: jax.Array  # True on the prompt's real tokens
-    slot_NT: jax.Array  # index into the Q - S sample tokens of token t of sample n (anything where there is none)
-    row_Q: jax.Array  # sample and
-    column_Q: jax.Array  # place in it of each of the Q - S sample tokens
-
-    def mix(self, q_QHC, k_QKC, v_QKC, past, kernel):
-        """(attention's output, kept) of one layer's queries, keys and values."""
-        S, T = self.mask_S.shape[0], self.slot_NT.shape[1]
-        N = self.slot_NT.shape[0]
-        prompt, _ = Causal(self.mask_S[None]).mix(q_QHC[None, :S], k_QKC[None, :S], v_QKC[None, :S], None, kernel)
-        q_NTHC, k_NTKC, v_NTKC = (y[S:][self.slot_NT] for y in (q_QHC, k_QKC, v_QKC))
-        shared = tuple(jnp.broadcast_to(y[None, :S], (N, S, *y.shape[1:])) for y in (k_QKC, v_QKC))
-        causal_TT = jnp.tril(jnp.ones((T, T), bool))
-        samples = attend(q_NTHC, [(*shared, self.mask_S[None, None]), (k_NTKC, v_NTKC, causal_TT[None])], kernel)
-        return jnp.concatenate([prompt[0], samples[self.row_Q, self.column_Q]]), None
+    gate, up = (checkpoint_name(y, "mlp") for y in linear(h, "mlp", "gate_proj", "up_proj"))
+    return x + linear(jax.nn.silu(gate) * up, "mlp", "down_proj")[0], kept
 
 
 # ---- the whole model -------------------------------------------------------------------------------------------------
 
 # Under an outer jit these vanish into it.  Called outside of one, as the update does, a layer is compiled once, run L times,
-# and keeps only its input for the backward pass ("full") or also its matrix products ("dots").
-_keep_dots = partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable, static_argnums=7)
-BLOCKS = {
-    "none": jax.jit(block, static_argnums=7),
-    "dots": jax.jit(_keep_dots(block), static_argnums=7),
-    "full": jax.jit(jax.checkpoint(block, static_argnums=7), static_argnums=7),
-}
+# and keeps for the backward pass its input ("full"), also gate and up, five sixths of what would be computed again ("mlp"),
+# also all other matrix products ("dots"), or everything ("none").
+_keep = jax.checkpoint_policies
+_POLICIES = {"full": _keep.nothing_saveable, "mlp": _keep.save_only_these_names("mlp"),
+             "dots": _keep.dots_with_no_batch_dims_saveable, "none": _keep.everything_saveable}
+BLOCKS = {remat: jax.jit(jax.checkpoint(block, policy=policy, static_argnums=7) if remat != "none" else block, static_argnums=7)
+          for remat, policy in _POLICIES.items()}
 
 
 def run_layers(params, adapter, tokens, positions, layout, pasts, cfg: ModelConfig, remat="none"):
@@ -330,9 +248,10 @@ def leave(x, weight_D, cfg: ModelConfig):
 
 
 def head_logits(params, hidden_BD):
-    """fp32 logits of hidden states.  E @ h.T rather than h @ E.T: XLA's CPU product is a third faster that way round."""
+    """fp32 logits_VB of hidden states.  E @ h.T rather than h @ E.T, and left that way round: on the CPU either the other
+    product or turning its result would take as long as the product itself."""
     head_VD = params.get("lm_head", params["embed_tokens"])
-    return jnp.matmul(head_VD, hidden_BD.T, preferred_element_type=jnp.float32).T
+    return jnp.matmul(head_VD, hidden_BD.T, preferred_element_type=jnp.float32)
 
 
 def padded_positions(mask_BT):
@@ -342,9 +261,10 @@ def padded_positions(mask_BT):
 
 @partial(jax.jit, static_argnames="cfg")
 def prefill(params, adapter, tokens_PS, mask_PS, cfg: ModelConfig):
-    """Each layer's (k_PSKC, v_PSKC) of left-padded prompts, for `Decode`."""
+    """Each layer's (k_PKCS, v_PKSC) of left-padded prompts, for `Decode`."""
     pasts = [None] * cfg.num_hidden_layers
-    return run_layers(params, adapter, tokens_PS, padded_positions(mask_PS), Causal(mask_PS), pasts, cfg)[1]
+    kept = run_layers(params, adapter, tokens_PS, padded_positions(mask_PS), Prompts(mask_PS), pasts, cfg)[1]
+    return [(k_PSKC.transpose(0, 2, 3, 1), v_PSKC.transpose(0, 2, 1, 3)) for k_PSKC, v_PSKC in kept]
 
 
 @partial(jax.jit, static_argnames="cfg")
@@ -352,4 +272,4 @@ def forward(params, adapter, tokens_BT, mask_BT, cfg: ModelConfig):
     """Uncached forward of whole padded sequences: fp32 logits_BTV.  For checks; the sampler and the update never hold BTV."""
     hidden_BTD, _ = run_layers(params, adapter, tokens_BT, padded_positions(mask_BT), Causal(mask_BT),
                                [None] * cfg.num_hidden_layers, cfg)
-    return head_logits(params, hidden_BTD.reshape(-1, cfg.hidden_size)).reshape(*tokens_BT.shape, cfg.vocab_size)
+    return head_logits(params, hidden_BTD.reshape(-1, cfg.hidden_size)).T.reshape(*tokens_BT.shape, cfg.vocab_size)

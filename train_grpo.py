@@ -6,7 +6,8 @@
     python train_grpo.py --dry-run                # settings with their origin, predicted memory and disk; then stop
     python train_grpo.py --help                   # every setting
 
-Writes runs/<date>-<name>/: config.yaml, metrics.jsonl, completions/, sft_pool.jsonl, hard_pool.jsonl, checkpoints/, report.html.
+Writes runs/<date>-<name>/: config.yaml, metrics.jsonl, completions/, sft_pool.jsonl, hard_pool.jsonl, checkpoints/, report.html,
+and with EVAL_EVERY eval.jsonl.
 Ctrl-C or SIGTERM saves a checkpoint and ends with 130 or 143; a second one ends at once.  Not covered: full-weight training,
 more than one device."""
 
@@ -17,6 +18,7 @@ import time
 from rl import checkpoint, command, config, grpo, lora, pretrained, tracker
 from rl.datalog import RunLog
 from rl.device import explain_memory
+from rl.evaluate import Evaluation, held_out
 from rl.lock import claimed
 from rl.loop import prepare, train_step
 from rl.progress import Progress
@@ -32,23 +34,30 @@ def main() -> int:
     settings = loaded.settings
     tasks = load_tasks(settings.data)
     ahead(tasks, 0, BEGINNING, settings)
+    unseen = held_out(settings)
     if command.asked_for_dry_run(sys.argv[1:]):
         return command.dry_run(loaded)
 
     # Everything that can be wrong is found before the weights are read.
     tracker.check(settings.run.tracker)
     source, dtype, facts = command.find_model(settings)
-    prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
+    rules = source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens
+    prompts, unseen_prompts = prepare(tasks, *rules), prepare(unseen, *rules)
+    loaded = command.with_remat(loaded, source.cfg, dtype, max(len(prompt.ids) for prompt in prompts))
+    settings = loaded.settings
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
     with (Signals() as signals, claimed(run), command.open_sandbox(settings) as sandbox,
-          Progress(settings.trainer.steps) as progress, tracker.Tracker(settings.run.tracker, run) as tracked):
+          Progress(settings.trainer.steps, settings.evaluation.eval_every) as progress,
+          tracker.Tracker(settings.run.tracker, run) as tracked):
         grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
+        evaluation = Evaluation.on(sandbox, unseen_prompts, settings)
         state, step, cursor = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
         log = RunLog.resume(run, step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
+                                  "remat": f"{settings.model.remat} ({loaded.origins['remat']})",
                                   "trained values": f"{lora.count(state.adapter):,}"})
         command.write_config(run, loaded, sandbox.description)
         tracked.begin(values_of(settings), config.recorded(run)["started"], step, bool(settings.run.resume))
@@ -62,9 +71,18 @@ def main() -> int:
                             settings.run.keep_every, cursor)
             saved = step
 
+        def evaluate():
+            if evaluation.due(step) and step not in log.evaluated:
+                found = evaluation.of(model, state.adapter)
+                with signals.held():
+                    log.evaluation(step, found)
+                    tracked.step(step, found)
+                    progress.evaluated(step, found)
+
         try:
             if not settings.run.resume:    # so that a kill at any later moment leaves something to go on with
                 save()
+            evaluate()
             while step < settings.trainer.steps and not command.out_of_time(started, settings.trainer.max_hours):
                 chosen = [prompts[i] for i in ahead(tasks, step, cursor, settings)]
                 new_state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
@@ -75,8 +93,9 @@ def main() -> int:
                     log.step(step, metrics)
                     tracked.step(step, metrics)
                     progress.step(step, metrics, sum(len(group.samples) for group in groups))
-                    if step % settings.run.save_every == 0:
+                    if step % settings.run.save_every == 0 or step == settings.trainer.steps:
                         save()
+                evaluate()
             if saved != step:
                 with signals.held():
                     save()

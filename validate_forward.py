@@ -18,7 +18,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before jax is imported: a GPU's
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import BLOCKS, Causal, ModelConfig, forward, head_logits, padded_positions, rms_norm, rope_angles
+from attention import Causal
+from qwen2_jax import BLOCKS, ModelConfig, forward, head_logits, padded_positions, rms_norm, rope_angles
 from rl.pretrained import ModelError, Source, load, resolve
 
 MAX_LOGIT_DIFFERENCE = 7.8e-5  # ours against transformers
@@ -84,7 +85,7 @@ def our_run(params, cfg: ModelConfig, prompts: list[list[int]], pad_id: int) -> 
     final_BTD = rms_norm(x_BTD, params["norm"], cfg.rms_norm_eps)
     hidden[-1] = unpad(final_BTD, mask_BT)
     if len(prompts) == 1:  # compiling the whole once per length would take longer than all the rest
-        return Run(hidden, [np.asarray(head_logits(params, final_BTD[0]))])
+        return Run(hidden, [np.asarray(head_logits(params, final_BTD[0]).T)])
     return Run(hidden, unpad(forward(params, None, tokens_BT, mask_BT, cfg), mask_BT))
 
 

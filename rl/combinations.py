@@ -11,6 +11,7 @@ def training_problems(settings: Settings) -> list[str]:
     g, o = settings.generation, settings.objective
     same = "all samples of a task would be the same and nothing could be learnt from comparing them; training needs"
     tasks_per_step, resampling = settings.trainer.tasks_per_step, "DYNAMIC_SAMPLING=true"
+    e, split, rows = settings.evaluation, settings.data.split, settings.trainer.tasks_per_step * g.group
     found = [
         (g.temperature == 0, f"TEMPERATURE=0: {same} a temperature above 0 (default 1.0)"),
         (g.top_k == 1, f"TOP_K=1: {same} TOP_K=0 (off, the default) or at least 2"),
@@ -22,6 +23,10 @@ def training_problems(settings: Settings) -> list[str]:
          f"{resampling}: nothing could be replaced; raise it above TASKS_PER_STEP={tasks_per_step}"),
         (g.dynamic_sampling and settings.reward.shuffle_rewards, f"SHUFFLE_REWARDS=true with {resampling}: which groups have "
          "signal would be chance; leave one of them out"),
+        (e.eval_every and split != "train", f"EVAL_EVERY={e.eval_every} with SPLIT={split}: the held-out tasks would be trained "
+         "on, so nothing would be held out; set SPLIT=train, or leave EVAL_EVERY out"),
+        (e.eval_every and e.eval_samples > rows, f"EVAL_SAMPLES={e.eval_samples}: one task would take more memory than a step, "
+         f"which samples TASKS_PER_STEP x GROUP = {rows}; set at most so many"),
     ]
     return [problem for wrong, problem in found if wrong] + _idle_settings(settings)
 
@@ -32,6 +37,9 @@ def _idle_settings(settings: Settings) -> list[str]:
     typed = {name: f"{name.upper()}={text_of(value_of(settings, name))}" for name in changed}
     idle = [f"{typed[name]} acts only with {other.upper()}={text_of(needed)}: set that too, or leave {name.upper()} out"
             for name, (other, needed) in NEEDS.items() if name in changed and value_of(settings, other) != needed]
+    if not settings.evaluation.eval_every:
+        idle += [f"{typed[name]} acts only with EVAL_EVERY above 0: set that too, or leave {name.upper()} out"
+                 for name in ("eval_tasks", "eval_samples") if name in changed]
     if settings.objective.loss == "gspo":
         idle += [f"{typed[name]} bounds the ratio of tokens, and LOSS=gspo clips that of samples: set GSPO_{name.upper()}"
                  for name in ("eps_low", "eps_high") if name in changed]

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from rl import checkpoint, config, plan
 from rl.datalog import LogError, write_aside
-from rl.device import pick_attention, pick_dtype, use_compilation_cache
+from rl.device import memory_budget, pick_attention, pick_dtype, use_compilation_cache
 from rl.errors import InputError
 from rl.peft_file import read_adapter
-from rl.pretrained import HUB_IDS, SHAPES, Source, resolve
+from rl.pretrained import ModelConfig, ModelError, Source, resolve, shapes_without_weights
+from rl.progress import evaluations
 from rl.report import gather
 from rl.report_page import write
 from rl.sandbox import Sandbox
@@ -27,6 +28,7 @@ from rl.signs import signs_of, signs_text
 ROOT = Path(__file__).resolve().parent.parent
 ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
 STEP_BYTES = 2_000  # of log a sample and step: text, code, prompt in a pool
+EVAL_BYTES = 2_000  # of log an evaluation
 
 
 def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
@@ -83,6 +85,16 @@ def with_adapter(loaded: config.Loaded) -> config.Loaded:
     return config.adopt(loaded, {"lora_rank": stored.rank, "lora_alpha": stored.alpha}, f"LORA {settings.model.lora}")
 
 
+def with_remat(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: int) -> config.Loaded:
+    """The settings with what REMAT=auto comes to for these shapes on this machine; a resumed run has it on record already."""
+    settings = loaded.settings
+    if settings.model.remat != "auto":
+        return loaded
+    budget, whose = memory_budget(settings.model.memory_gb)
+    remat = plan.pick_remat(cfg, dtype, settings, prompt_tokens, budget)
+    return config.decide(loaded, "remat", remat, f"the quickest that fits {size(budget)}, {whose}")
+
+
 def open_sandbox(settings: Settings) -> Sandbox:
     """The sandbox that the settings ask for; a context manager."""
     s = settings.sandbox
@@ -107,7 +119,8 @@ def disk_need(cfg, settings: Settings) -> int:
     g = settings.generation
     groups = g.max_sampled_groups if g.dynamic_sampling else settings.trainer.tasks_per_step
     samples = settings.trainer.steps * groups * g.group
-    return checkpoint.disk_bytes(values, settings.run.keep_last, permanent) + samples * STEP_BYTES
+    logs = samples * STEP_BYTES + evaluations(0, settings.trainer.steps, settings.evaluation.eval_every) * EVAL_BYTES
+    return checkpoint.disk_bytes(values, settings.run.keep_last, permanent) + logs
 
 
 def check_disk(run: Path, cfg, settings: Settings) -> None:
@@ -133,19 +146,31 @@ def asked_for_dry_run(arguments: list[str]) -> bool:
 def dry_run(loaded: config.Loaded) -> int:
     """Print settings with their origin, the predicted peak memory and the disk a run needs; returns the exit code."""
     settings = loaded.settings
-    model = settings.model.model
-    cfg = SHAPES[model] if model in HUB_IDS else resolve(model).cfg  # planning a short name needs no files
-    dtype, _ = pick_dtype(settings.model.dtype)
-    prompt = min(ASSUMED_PROMPT, settings.generation.max_prompt_tokens)
-    figures = plan.memory(cfg, dtype, settings, prompt)
     print(config.listing(loaded))
     for line in loaded.warnings:
         print(f"warning: {line}")
-    print(f"\nmemory, {dtype}, prompts of {prompt} tokens, every sample at full length:")
+    cfg, whereabouts = look_for_model(settings.model.model)
+    dtype, _ = pick_dtype(settings.model.dtype)
+    prompt = min(ASSUMED_PROMPT, settings.generation.max_prompt_tokens)
+    loaded = with_remat(loaded, cfg, dtype, prompt)
+    figures = plan.memory(cfg, dtype, loaded.settings, prompt)
+    print(f"\nmemory, {dtype}, REMAT={loaded.settings.model.remat}, prompts of {prompt} tokens, every sample at full length:")
     for name, value in figures.items():
         print(f"  {name:<32}{size(value):>10}")
     print(f"disk: up to {size(disk_need(cfg, settings))}")
+    print(f"model: {whereabouts}")
     return 0
+
+
+def look_for_model(model: str) -> tuple[ModelConfig, str]:
+    """The model's shapes and where on this machine it is, or what is missing there; ModelError where neither is known."""
+    try:
+        source = resolve(model, fetch=False)
+        return source.cfg, f"on this machine, in {source.path}"
+    except ModelError as error:
+        if (cfg := shapes_without_weights(model)) is None:
+            raise ModelError(f"{error}\nWithout its shapes no memory can be planned") from error
+        return cfg, f"NOT on this machine, or not whole; the plan above is from its shapes alone. {error}"
 
 
 def write_config(run: Path, loaded: config.Loaded, sandbox: str) -> None:
@@ -175,7 +200,8 @@ def announce(loaded: config.Loaded, facts: dict[str, str], file=None) -> None:
     """The lines at the start: warnings, what was set, and the facts that have a text; to stdout unless a file is given."""
     for line in loaded.warnings:
         print(f"warning: {line}", file=file)
-    given = [f"{name.upper()}={value}" for name, (value, origin) in given_values(loaded).items() if origin != "default"]
+    given = [f"{name.upper()}={value}" for name, (value, origin) in given_values(loaded).items()
+             if origin != "default" and not origin.startswith("auto")]
     for name, value in {"set": " ".join(given) or "nothing, all defaults", **facts}.items():
         if value:
             print(f"{name:>15}: {value}", file=file, flush=True)

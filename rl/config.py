@@ -19,8 +19,8 @@ from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Leaf, Settings, help_text, text_of, value_of
 from rl.values import typed
 
-__all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "dump", "from_run", "help_text", "listing", "load",
-           "provenance", "recorded"]
+__all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "decide", "dump", "from_run", "help_text", "listing",
+           "load", "provenance", "recorded"]
 
 
 class SettingsError(InputError):
@@ -101,6 +101,11 @@ def _forbidden(folder, saved, asked) -> list[str]:
 def recorded(folder, part=ABOUT) -> dict:
     """What the config.yaml of a run records beside its settings: about the program (ABOUT), or their ORIGINS."""
     return yaml.safe_load(_run_file(folder).read_text(encoding="utf-8")).get(part) or {}
+
+
+def decide(loaded: Loaded, name: str, value: Any, why: str) -> Loaded:
+    """The settings with what "auto" came to; `why` is its origin from now on."""
+    return loaded._replace(settings=_with(loaded.settings, {name: value}), origins=loaded.origins | {name: f"auto: {why}"})
 
 
 def adopt(loaded: Loaded, values: dict[str, Any], place: str) -> Loaded:

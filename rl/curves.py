@@ -2,7 +2,7 @@
 
 Axes begin at zero, shares end at one, so that small changes look small. Every curve says in words (title and desc) what
 its picture shows. Nothing is smoothed away: a step without a value has no dot, and where the window holds none the line
-breaks.
+breaks. Evaluations on the way are few, so each is a point that straight lines join to its neighbours.
 """
 
 import math
@@ -39,10 +39,11 @@ STYLE = Html("""
 
 
 class Line(NamedTuple):
-    """One line of a curve: its label and the metric it shows, or one minus the metric."""
+    """One line of a curve: its label and the metric it shows, or one minus the metric; `sparse`: few steps have a value."""
     label: str
     metric: str
     complement: bool = False
+    sparse: bool = False
 
 
 class Curve(NamedTuple):
@@ -54,11 +55,16 @@ class Curve(NamedTuple):
     top: float | None = None
 
 
+def _measured(label: str, metric: str) -> tuple[Line, Line]:
+    """A metric of training and, where there are evaluations, the same on held-out tasks."""
+    return Line(label, metric), Line(f"{label}, held-out", f"eval/{metric}", sparse=True)
+
+
 CURVES = (
-    Curve("reward", "Mean reward", "a sample", (Line("reward", "reward"),)),
-    Curve("pass_rate", "Pass rate", "share of samples", (Line("pass rate", "pass_rate"),), SHARE),
-    Curve("style", "Style of correct", "0 to 1", (Line("style", "style"),), SHARE),
-    Curve("depth", "Depth of correct", "nested calls", (Line("depth", "depth"),)),
+    Curve("reward", "Mean reward", "a sample", _measured("reward", "reward")),
+    Curve("pass_rate", "Pass rate", "share of samples", _measured("pass rate", "pass_rate"), SHARE),
+    Curve("style", "Style of correct", "0 to 1", _measured("style", "style"), SHARE),
+    Curve("depth", "Depth of correct", "nested calls", _measured("depth", "depth")),
     Curve("calls", "Calls of correct", "a sample", (Line("calls", "calls"), Line("idle", "idle"))),
     Curve("signal", "Groups with signal", "share of groups", (Line("with signal", "frac_reward_zero_std", True),), SHARE),
     Curve("groups", "Groups by outcome", "share of groups", (Line("all correct", "frac_all_good"),
@@ -114,26 +120,39 @@ def running_mean(numbers: Sequence[float | None], width: int) -> list[float | No
     return found
 
 
+def lines_of(curve: Curve, rows: Sequence[dict]) -> list[Line]:
+    """The lines that the curve can have in this run: all, but sparse ones only where they have a value."""
+    return [line for line in curve.lines if not line.sparse or any(number is not None for number in values(line, rows))]
+
+
+def smoothed(line: Line, found: Sequence[float | None]) -> list[tuple[int, float | None]]:
+    """(row, number) of the points that the line goes through: the running mean, or of a sparse one the values themselves."""
+    if line.sparse:
+        return [(at, number) for at, number in enumerate(found) if number is not None]
+    return [*enumerate(running_mean(found, window(len(found))))]
+
+
 # ---- the picture -----------------------------------------------------------------------------------------------------
 
 def draw(curve: Curve, rows: Sequence[dict]) -> Html | None:
     """The curve's SVG; None where no row has a value for it."""
     lines = [(at, line, values(line, rows)) for at, line in enumerate(curve.lines)]
     shown = [(at, line, found) for at, line, found in lines if any(number is not None for number in found)]
+    possible = len(lines_of(curve, rows))
     if not shown:
         return None
     steps = [row["step"] for row in rows]
     flat = [number for _, _, found in shown for number in found if number is not None]
     low, high = min(0.0, *flat), max(curve.top or 0.0, *flat)
     y_ticks = ticks(low, high if high > low else low + 1, 4)
-    y = scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP + NAMES * (len(lines) > 1))
+    y = scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP + NAMES * (possible > 1))
     pad = 0.5 if steps[0] == steps[-1] else 0.0
     x = scale(steps[0] - pad, steps[-1] + pad, LEFT + 4, WIDTH - RIGHT)
     said = f"{curve.title}, {curve.unit}. {described(curve, rows)}"
     return element("svg", element("title", curve.title, id=f"{curve.name}-title"), element("desc", said, id=f"{curve.name}-desc"),
-                   element("style", STYLE), *_axes(curve, steps, x, y, y_ticks), *_names(shown, len(curve.lines)),
+                   element("style", STYLE), *_axes(curve, steps, x, y, y_ticks), *_names(shown, possible),
                    *[_dots(at, steps, found, x, y) for at, _, found in shown],
-                   *[_mean(at, steps, found, x, y) for at, _, found in shown],
+                   *[_mean(at, steps, smoothed(line, found), x, y) for at, line, found in shown],
                    xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="curve", role="img",
                    aria_labelledby=f"{curve.name}-title {curve.name}-desc")
 
@@ -191,11 +210,11 @@ def _dots(at: int, steps, found, x, y) -> Html:
     return _path([f"M{x(step)} {y(number)}h0" for step, number in points], f"dots l{at}")
 
 
-def _mean(at: int, steps, found, x, y) -> Html:
+def _mean(at: int, steps, smooth: Sequence[tuple[int, float | None]], x, y) -> Html:
     parts, drawing = [], False
-    for step, number in zip(steps, running_mean(found, window(len(found))), strict=True):
+    for place, number in smooth:
         if number is not None:
-            parts.append(f"{'L' if drawing else 'M'}{x(step)} {y(number)}" + ("" if drawing else "h0"))
+            parts.append(f"{'L' if drawing else 'M'}{x(steps[place])} {y(number)}" + ("" if drawing else "h0"))
         drawing = number is not None
     return _path(parts, f"mean l{at}")
 
@@ -213,10 +232,11 @@ def described(curve: Curve, rows: Sequence[dict]) -> str:
         points = [(number, row["step"]) for number, row in zip(values(line, rows), rows, strict=True) if number is not None]
         if not points:
             continue
-        means = [mean for mean in running_mean(values(line, rows), window(len(rows))) if mean is not None]
+        means = [mean for _, mean in smoothed(line, values(line, rows)) if mean is not None]
         (low, low_step), (high, high_step) = min(points), max(points)
-        said.append(f"{line.label}: running mean from {short_number(means[0])} to {short_number(means[-1])}, lowest "
-                    f"{short_number(low)} at step {low_step}, highest {short_number(high)} at step {high_step}, "
+        goes = "goes from" if line.sparse else "running mean from"
+        said.append(f"{line.label}: {goes} {short_number(means[0])} to {short_number(means[-1])}, lowest {short_number(low)} "
+                    f"at step {low_step}, highest {short_number(high)} at step {high_step}, "
                     f"{len(points)} of {len(rows)} steps have a value")
     return "; ".join(said) + f". Dots are steps, lines running means of {window(len(rows))} steps."
 

@@ -1,4 +1,4 @@
-"""What a run writes down: metrics.jsonl, completions/, sft_pool.jsonl and hard_pool.jsonl, all JSON lines.
+"""What a run writes down: metrics.jsonl, completions/, sft_pool.jsonl, hard_pool.jsonl and eval.jsonl, all JSON lines.
 
 Files grow by whole rows that are on the disk before the call returns. A crash can tear only the last row, and resuming
 drops it. Every row carries its step, so going back to a checkpoint is cutting all files after that step. A value that
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from rl.source import normalise
 
 POOLS = ("sft_pool.jsonl", "hard_pool.jsonl")
+EVALUATIONS = "eval.jsonl"    # not in metrics.jsonl: the base model is evaluated before there is a step, and most steps are not
 QUALITIES = ("style", "depth", "calls", "pure", "idle")    # what is averaged over correct samples
 
 
@@ -132,7 +133,7 @@ class RunLog:
         """The log of a run gone back to `step`: whatever was written after it, and a torn last row, is cut off."""
         log = cls.__new__(cls)
         log.folder = Path(folder)
-        for name in ("metrics.jsonl", *POOLS):
+        for name in ("metrics.jsonl", EVALUATIONS, *POOLS):
             cut_after(log.folder / name, step)
         for path in (log.folder / "completions").glob("completions_*.jsonl"):
             number = path.stem.removeprefix("completions_")
@@ -144,10 +145,16 @@ class RunLog:
     def _open(self):
         _guard(self.folder / "completions", lambda path: path.mkdir(parents=True, exist_ok=True))
         self._pooled = {_pool_key(row["task"], row["code"]) for row in read_rows(self.folder / POOLS[0])}
+        self.evaluated = {row["step"] for row in read_rows(self.folder / EVALUATIONS)}
 
     def step(self, step: int, metrics: dict) -> None:
         """Append the step's row to metrics.jsonl; call it last, for a step is logged once this row is."""
         append_rows(self.folder / "metrics.jsonl", [{"step": step, **metrics}])
+
+    def evaluation(self, step: int, metrics: dict) -> None:
+        """Append what the adapter of so many steps did on the held-out tasks to eval.jsonl; `evaluated` has the step then."""
+        append_rows(self.folder / EVALUATIONS, [{"step": step, **metrics}])
+        self.evaluated.add(step)
 
     def completions(self, step: int, groups: Sequence[Group]) -> None:
         """Write completions/completions_NNNNN.jsonl, one row a sample."""

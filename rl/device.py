@@ -44,6 +44,18 @@ def pick_attention(wanted: str, cfg: ModelConfig, dtype) -> tuple[ModelConfig, s
     return replace(cfg, attention="cudnn"), "cudnn runs here"
 
 
+def memory_budget(wanted_gb: float) -> tuple[float, str]:
+    """Bytes to plan for, and where the figure comes from."""
+    if wanted_gb:
+        return wanted_gb * 1e9, "MEMORY_GB"
+    if (limit := (jax.devices()[0].memory_stats() or {}).get("bytes_limit")):
+        return float(limit), "the GPU's"
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cgroup = Path("/sys/fs/cgroup/memory.max")  # a container's share
+    allowed = cgroup.read_text().strip() if cgroup.exists() else "max"
+    return min(total, float(allowed.replace("max", "inf"))) / 2, "half of this machine's"
+
+
 def use_compilation_cache() -> str:
     """Keep compiled programs between runs, where JAX_COMPILATION_CACHE_DIR says or in the user's cache folder."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rl-lisp-python" / "jax"

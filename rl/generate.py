@@ -6,6 +6,7 @@ compiled programs stays small.  A row's randomness depends on (seed, step, task,
 the batch's shape can change it.  Training uses exactly the ids sampled here, never re-encoded text."""
 
 import zlib
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import NEVER, Decode, ModelConfig, head_logits, prefill, run_layers
+from attention import NEVER, Decode
+from qwen2_jax import ModelConfig, head_logits, prefill, run_layers
 from rl.errors import InputError
 
 PROMPT_BUCKET = 64  # prompts are padded to a multiple of this many slots
@@ -45,10 +47,10 @@ class Rollouts(NamedTuple):
 class State(NamedTuple):
     """What a block of decoding takes and gives back: the live rows."""
 
-    own_kv: list  # each layer's (k_BTKC, v_BTKC) of the rows' own tokens
+    own_kv: list  # each layer's (k_BKCT, v_BKTC) of the rows' own tokens
     token_B: jax.Array  # the token to feed next
     done_B: jax.Array
-    prompt_B: jax.Array
+    place_B: jax.Array  # prompt * N + sample
     prompt_len_B: jax.Array
     key_B: jax.Array
 
@@ -66,10 +68,12 @@ def row_keys(key, names: list[str], samples: int):
     return keys_PN.reshape(-1)
 
 
-def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: Sampling, key_B, slots: int = 0) -> Rollouts:
+def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: Sampling, key_B, slots: int = 0,
+             ended: Callable[[np.ndarray, Rollouts], None] = lambda rows, out: None) -> Rollouts:
     """`samples` completions of each prompt; key_B from `row_keys`.  Ends when every row has stopped.
 
-    Fewer prompts than `slots` run in the programs that were compiled for so many."""
+    Fewer prompts than `slots` run in the programs that were compiled for so many.  `ended` is told, between blocks, which
+    rows of the result are whole, each once."""
     cfg, chat = model.cfg, model.chat
     if (longest := max(map(len, prompts)) + sampling.max_new_tokens) > cfg.max_position_embeddings:
         raise InputError(f"prompt and completion need {longest} positions, the model has {cfg.max_position_embeddings}: "
@@ -92,9 +96,10 @@ def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: S
         until = min(start + sampling.block, sampling.max_new_tokens)
         was_done = np.asarray(state.done_B)
         state, block = decode_block(model.params, adapter, prompt_kv, mask_PS, state, start, until,
-                                    cfg, sampling, stops, chat.vocab_used)
+                                    samples, cfg, sampling, stops, chat.vocab_used)
         record(out, rows, was_done, block, start, until, stops)
         done = np.asarray(state.done_B)
+        ended(rows[~was_done & done if until < sampling.max_new_tokens else ~was_done], out)
         if done.all():
             break
         state, rows = compact(state, rows, done, sizes)
@@ -118,11 +123,17 @@ def first_state(cfg: ModelConfig, prompts, samples, sampling: Sampling, key_B, d
     live = len(key_B)
     if live < len(prompt_B):
         key_B = key_B[np.minimum(np.arange(len(prompt_B)), live - 1)]
+    own_kv = [tuple(jnp.zeros(shape, dtype) for shape in own_shapes(cfg, len(prompt_B), sampling))
+              for _ in range(cfg.num_hidden_layers)]
+    rows = jnp.arange(len(prompt_B))
+    return State(own_kv, jnp.asarray([prompts[p][-1] for p in prompt_B], jnp.int32), rows >= live, rows,
+                 jnp.asarray([len(prompts[p]) for p in prompt_B], jnp.int32), key_B)
+
+
+def own_shapes(cfg: ModelConfig, rows: int, sampling: Sampling):
+    """Shapes of one layer's k_BKCT and v_BKTC."""
     slots = -(-sampling.max_new_tokens // sampling.block) * sampling.block
-    shape = (len(prompt_B), slots, cfg.num_key_value_heads, cfg.head_dim)
-    own_kv = [(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(cfg.num_hidden_layers)]
-    return State(own_kv, jnp.asarray([prompts[p][-1] for p in prompt_B], jnp.int32), jnp.arange(len(prompt_B)) >= live,
-                 jnp.asarray(prompt_B), jnp.asarray([len(prompts[p]) for p in prompt_B], jnp.int32), key_B)
+    return (rows, cfg.num_key_value_heads, cfg.head_dim, slots), (rows, cfg.num_key_value_heads, slots, cfg.head_dim)
 
 
 def row_sizes(rows: int) -> list[int]:
@@ -163,14 +174,15 @@ def record(out: Rollouts, rows, was_done, block, start, until, stops):
 # ---- on the device ---------------------------------------------------------------------------------------------------
 
 
-@partial(jax.jit, static_argnames=("cfg", "sampling", "stops", "vocab_used"), donate_argnames="state")
-def decode_block(params, adapter, prompt_kv, mask_PS, state: State, start, until, cfg, sampling, stops, vocab_used):
+@partial(jax.jit, static_argnames=("samples", "cfg", "sampling", "stops", "vocab_used"), donate_argnames="state")
+def decode_block(params, adapter, prompt_kv, mask_PS, state: State, start, until, samples, cfg, sampling, stops, vocab_used):
     """Feed, sample, and feed again from slot `start` until slot `until` or until every row has stopped.
 
     Returns the state and (ids, logprobs, entropy), each (B, block)."""
-    B = state.token_B.shape[0]
+    B, P = state.token_B.shape[0], mask_PS.shape[0]
     zeros = jnp.zeros((B, sampling.block), jnp.float32)
-    vocab_ok_V = jnp.arange(cfg.vocab_size) < vocab_used  # the embedding's unused rows are never sampled
+    row_PN = jnp.zeros(P * samples, jnp.int32).at[state.place_B].set(jnp.arange(B)).reshape(P, samples)
+    vocab_ok_V1 = (jnp.arange(cfg.vocab_size) < vocab_used)[:, None]  # the embedding's unused rows are never sampled
     stop_ids = jnp.asarray(stops)
 
     def live(carry):
@@ -179,12 +191,12 @@ def decode_block(params, adapter, prompt_kv, mask_PS, state: State, start, until
 
     def step(carry):
         t, state, (ids, logprobs, entropies) = carry
-        layout = Decode(state.prompt_B, mask_PS, t)
+        layout = Decode(row_PN, state.place_B, mask_PS, t)
         pasts = [(*prompt, *own) for prompt, own in zip(prompt_kv, state.own_kv, strict=True)]
         position_B1 = (state.prompt_len_B - 1 + t)[:, None]
         hidden_B1D, own_kv = run_layers(params, adapter, state.token_B[:, None], position_B1, layout, pasts, cfg)
-        logits_BV = jnp.where(vocab_ok_V, head_logits(params, hidden_B1D[:, 0]), NEVER)
-        token_B, logprob_B, entropy_B = sample(logits_BV, jax.vmap(jax.random.fold_in, (0, None))(state.key_B, t), sampling)
+        logits_VB = jnp.where(vocab_ok_V1, head_logits(params, hidden_B1D[:, 0]), NEVER)
+        token_B, logprob_B, entropy_B = sample(logits_VB, jax.vmap(jax.random.fold_in, (0, None))(state.key_B, t), sampling)
         column = t - start
         written = tuple(array.at[:, column].set(value) for array, value in
                         ((ids, token_B), (logprobs, logprob_B), (entropies, entropy_B)))
@@ -195,23 +207,30 @@ def decode_block(params, adapter, prompt_kv, mask_PS, state: State, start, until
     return state, block
 
 
-def sample(logits_BV, key_B, sampling: Sampling):
+def sample(logits_VB, key_B, sampling: Sampling):
     """(token_B, its log-probability, entropy of the distribution); all at the temperature, before top-k and top-p.
 
-    Greedy (temperature 0) reports the values of temperature 1."""
-    scaled_BV = logits_BV / (sampling.temperature or 1.0)
-    top_B1 = scaled_BV.max(-1, keepdims=True)
-    mass_BV = jnp.exp(scaled_BV - top_B1)
-    total_B1 = mass_BV.sum(-1, keepdims=True)
-    entropy_B = (jnp.log(total_B1) - (mass_BV * jnp.maximum(scaled_BV - top_B1, -1e4)).sum(-1, keepdims=True) / total_B1)[:, 0]
+    Greedy (temperature 0) reports the values of temperature 1.  Sums over the vocabulary go by tiles: quicker, and fp32 adds
+    up a thousand terms more exactly than a hundred thousand."""
+    scaled_VB = logits_VB / (sampling.temperature or 1.0)
+    below_VB = scaled_VB - scaled_VB.max(0)
+    mass_VB = jnp.exp(below_VB)
+    total_B = by_tile(mass_VB).sum(1).sum(0)
+    entropy_B = jnp.log(total_B) - by_tile(mass_VB * jnp.maximum(below_VB, -1e4)).sum(1).sum(0) / total_B
     if sampling.temperature == 0:
-        token_B = jnp.argmax(logits_BV, -1)
+        token_B = jnp.argmax(logits_VB, 0)
     else:
         if sampling.top_k or sampling.top_p < 1:
-            mass_BV = keep_top_p(keep_top_k(mass_BV, sampling.top_k), sampling.top_p)
-        token_B = draw(mass_BV, jax.vmap(jax.random.uniform)(key_B))
-    logprob_B = jnp.take_along_axis(scaled_BV - top_B1, token_B[:, None], -1)[:, 0] - jnp.log(total_B1)[:, 0]
+            mass_VB = keep_top_p(keep_top_k(mass_VB.T, sampling.top_k), sampling.top_p).T
+        token_B = draw(mass_VB, jax.vmap(jax.random.uniform)(key_B))
+    logprob_B = jnp.take_along_axis(below_VB, token_B[None], 0)[0] - jnp.log(total_B)
     return token_B.astype(jnp.int32), logprob_B, entropy_B
+
+
+def by_tile(values_VB):
+    """The vocabulary cut into tiles: (N, VOCAB_TILE, B), zeros at the end."""
+    V, B = values_VB.shape
+    return jnp.pad(values_VB, ((0, -V % VOCAB_TILE), (0, 0))).reshape(-1, VOCAB_TILE, B)
 
 
 def keep_top_k(mass_BV, k: int):
@@ -232,25 +251,23 @@ def keep_top_p(mass_BV, p: float):
     return jnp.where(mass_BV < smallest_B1, 0.0, mass_BV)
 
 
-def draw(mass_BV, u_B):
+def draw(mass_VB, u_B):
     """Inverse-CDF sample of unnormalised probabilities: the id in whose share of the total mass u falls.
 
     One uniform a row, where Gumbel noise would need one for every word of the vocabulary."""
-    B, V = mass_BV.shape
-    tiles_BNM = jnp.pad(mass_BV, ((0, 0), (0, -V % VOCAB_TILE))).reshape(B, -1, VOCAB_TILE)
-    tile_mass_BN = tiles_BNM.sum(-1)
-    target_B = u_B * tile_mass_BN.sum(-1)
-    tile_B, target_B = _find(tile_mass_BN, target_B)
-    in_tile_B, _ = _find(jnp.take_along_axis(tiles_BNM, tile_B[:, None, None], 1)[:, 0], target_B)
+    tiles_NMB = by_tile(mass_VB)
+    tile_mass_NB = tiles_NMB.sum(1)
+    tile_B, target_B = _find(tile_mass_NB, u_B * tile_mass_NB.sum(0))
+    in_tile_B, _ = _find(jnp.take_along_axis(tiles_NMB, tile_B[None, None], 0)[0], target_B)
     return tile_B * VOCAB_TILE + in_tile_B
 
 
-def _find(mass_BM, target_B):
+def _find(mass_MB, target_B):
     """(index, rest): the first entry whose running sum exceeds the target, and the target less what came before it.
 
     Rounding may put the target at or past the end; the last entry with any mass is then meant, never one without."""
-    running_BM = jnp.cumsum(mass_BM, -1)
-    last_B = mass_BM.shape[-1] - 1 - jnp.argmax(mass_BM[:, ::-1] > 0, -1)
-    index_B = jnp.minimum((running_BM <= target_B[:, None]).sum(-1), last_B)
-    before_B = jnp.take_along_axis(running_BM - mass_BM, index_B[:, None], -1)[:, 0]
+    running_MB = jnp.cumsum(mass_MB, 0)
+    last_B = mass_MB.shape[0] - 1 - jnp.argmax(mass_MB[::-1] > 0, 0)
+    index_B = jnp.minimum((running_MB <= target_B).sum(0), last_B)
+    before_B = jnp.take_along_axis(running_MB - mass_MB, index_B[None], 0)[0]
     return index_B, target_B - before_B

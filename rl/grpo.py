@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import NEVER, ModelConfig, head_logits, run_layers
+from attention import NEVER
+from qwen2_jax import ModelConfig, head_logits, run_layers
 from rl.objectives import Objective, denominator, entropy, kl_k3, sample_log_ratio, surrogate, through_tokens
 from rl.packing import Group, Sampled
 
@@ -51,7 +52,7 @@ class TrainState(NamedTuple):
 def chunk_logits(hidden_CD, params, cfg, objective, vocab_used):
     """(logits of the distribution that was sampled from, which ids it can give): a ratio of equal weights is then 1."""
     vocab_ok_V = jnp.arange(cfg.vocab_size) < vocab_used
-    return jnp.where(vocab_ok_V, head_logits(params, hidden_CD), NEVER) / objective.temperature, vocab_ok_V
+    return jnp.where(vocab_ok_V, head_logits(params, hidden_CD).T, NEVER) / objective.temperature, vocab_ok_V
 
 
 def logprob_of(logits_CV, target_C):

@@ -4,7 +4,7 @@ State goes in and comes out; nothing here writes a file or catches a signal."""
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from rl.advantages import advantages, overlong, with_signal
 from rl.device import Compiling
 from rl.errors import InputError
 from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
+from rl.grading import Grading
 from rl.grpo import AdamW, TrainState, update, with_base_logprobs
 from rl.objectives import Objective
 from rl.packing import pack_groups
@@ -53,7 +54,8 @@ def objective_of(settings: Settings) -> Objective:
     """The loss's part of the settings."""
     o, g = settings.objective, settings.generation
     low, high = (o.gspo_eps_low, o.gspo_eps_high) if o.loss == "gspo" else (o.eps_low, o.eps_high)
-    return Objective(low, high, g.temperature, o.logit_chunk, settings.model.remat, o.loss, o.entropy_bonus, o.kl_beta,
+    remat = "full" if settings.model.remat == "auto" else settings.model.remat  # not planned for: what fits if anything does
+    return Objective(low, high, g.temperature, o.logit_chunk, remat, o.loss, o.entropy_bonus, o.kl_beta,
                      g.max_new_tokens, settings.trainer.tasks_per_step * g.group)
 
 
@@ -64,17 +66,28 @@ def optimiser_of(settings: Settings) -> AdamW:
                  t.adam_eps, t.weight_decay, t.max_grad_norm)
 
 
-def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sampling, key,
-           slots: int = 0) -> tuple[Rollouts, list[str]]:
-    """Completions of the prompts and their texts, row by row."""
-    names = [prompt.task.name for prompt in prompts]
-    rollouts = generate(model, adapter, [p.ids for p in prompts], samples, sampling, row_keys(key, names, samples), slots)
-    return rollouts, [model.chat.decode(ids[:n]) for ids, n in zip(rollouts.ids_BT, rollouts.length_B, strict=True)]
+def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sampling, key, slots: int = 0,
+           begin: Callable[[dict[int, str]], None] = lambda texts: None) -> tuple[Rollouts, list[str]]:
+    """Completions of the prompts and their texts, row by row; `begin` is told each row's text as soon as it has ended."""
+    names, texts = [prompt.task.name for prompt in prompts], {}
+
+    def ended(rows, out: Rollouts):
+        new = {row: model.chat.decode(out.ids_BT[row, : out.length_B[row]]) for row in rows}
+        texts.update(new)
+        begin(new)
+
+    rollouts = generate(model, adapter, [p.ids for p in prompts], samples, sampling, row_keys(key, names, samples), slots, ended)
+    return rollouts, [texts[row] for row in range(len(texts))]
 
 
 def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str]) -> tuple[list[datalog.Group], list[float]]:
+    """The samples, graded now, grouped by prompt; and the seconds that each took to grade."""
+    pairs = [(prompts[p].task, text) for p, text in zip(rollouts.prompt_B, texts, strict=True)]
+    return grouped(prompts, rollouts, texts, grade_safely(grader, pairs))
+
+
+def grouped(prompts: Sequence[Prompt], rollouts: Rollouts, texts, grades) -> tuple[list[datalog.Group], list[float]]:
     """The samples with their grades, grouped by prompt; and the seconds that each took to grade."""
-    grades = grade_safely(grader, [(prompts[p].task, text) for p, text in zip(rollouts.prompt_B, texts, strict=True)])
     samples = [datalog.Sample.of(text, int(n), finish, g) for text, n, finish, g in
                zip(texts, rollouts.length_B, rollouts.finish_B, grades, strict=True)]
     N = len(samples) // len(prompts)
@@ -117,7 +130,7 @@ class Batch(NamedTuple):
     trained_PN: np.ndarray  # False where the grader failed, and where OVERLONG=mask takes a cut sample out of the loss
     grading_s: list[float]  # of each sample
     sample_s: float
-    grade_s: float
+    grade_s: float  # after the last sample had ended
 
     @property
     def signal_P(self) -> np.ndarray:
@@ -129,9 +142,11 @@ def judged(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings
     """These prompts' groups: sampled, graded, rewarded, compared."""
     started = time.perf_counter()
     seed, N = settings.trainer.seed, settings.generation.group
-    rollouts, texts = sample(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step), slots)
-    sampled = time.perf_counter()
-    groups, grading_s = grade(grader, prompts, rollouts, texts)
+    with Grading(grader, [prompt.task for prompt in prompts for _ in range(N)]) as grading:
+        rollouts, texts = sample(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step), slots, grading.begin)
+        sampled = time.perf_counter()
+        grades = grading.finish(texts)
+    groups, grading_s = grouped(prompts, rollouts, texts, grades)
     shuffled_by = (seed, step) if settings.reward.shuffle_rewards else None
     reward_PN = rewards_of(groups, shuffled_by, length_penalties(groups, settings))
     trained_PN = np.isfinite(reward_PN)

@@ -1,4 +1,4 @@
-"""Groups as the update takes them: a prompt and its samples end to end in one sequence without padding (`qwen2_jax.Packed`).
+"""Groups as the update takes them: a prompt and its samples end to end in one sequence without padding (`attention.Packed`).
 
 NumPy on the host; shapes come from short lists of lengths, so that few programs are compiled."""
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from qwen2_jax import Packed
+from attention import Packed
 from rl.advantages import with_signal
 from rl.objectives import Objective, token_weight
 

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import BLOCKS, ModelConfig, Packed, Spec, param_specs, projection_shapes, rope_angles
+from attention import Packed
+from qwen2_jax import BLOCKS, ModelConfig, Spec, param_specs, projection_shapes, rope_angles
 from rl import lora
-from rl.generate import PROMPT_BUCKET, State, decode_block
+from rl.generate import PROMPT_BUCKET, State, decode_block, own_shapes
 from rl.grpo import chunk_gradient
 from rl.loop import objective_of, sampling_of
 from rl.packing import Sampled, bucket, sample_slots
@@ -35,58 +36,87 @@ def shaped(dims, dtype=jnp.int32):
     return jax.ShapeDtypeStruct(dims, dtype)
 
 
+QUICKEST = ("none", "dots", "mlp", "full")  # values of REMAT, each slower than the one before and smaller
+
+
 def memory(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int) -> dict[str, int]:
     """Bytes by use, and the predicted `peak`, of training with prompts of up to so many tokens, every sample at full length."""
-    params = jax.tree.map(lambda spec: shaped(spec.kept_shape, dtype), param_specs(cfg), is_leaf=lambda x: isinstance(x, Spec))
-    adapter = jax.eval_shape(partial(lora.init, cfg=cfg, rank=settings.model.lora_rank, alpha=1.0), jax.random.key(0))
+    params, adapter = _model(cfg, dtype, settings)
     sampler, caches = _sampler(cfg, dtype, settings, prompt_tokens, params, adapter)
-    update, kept = _update(cfg, dtype, settings, prompt_tokens, params, adapter)
+    update, remat = Update(cfg, dtype, settings, prompt_tokens, params, adapter), objective_of(settings).remat
+    kept, temporaries = update.kept(remat), update.temporaries()
     figures = {"weights": nbytes(params), "adapter, gradient and moments": 4 * nbytes(adapter["layers"]),
                "key/value caches": caches, "sampler temporaries": sampler,
-               "kept for the backward pass": kept, "update temporaries": update}
+               "kept for the backward pass": kept, "update temporaries": temporaries}
     fixed = figures["weights"] + figures["adapter, gradient and moments"]
-    return {**figures, "peak": fixed + max(caches + sampler, kept + update)}
+    return {**figures, "peak": fixed + max(caches + sampler, kept + temporaries)}
+
+
+def pick_remat(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int, budget: float) -> str:
+    """The quickest REMAT with which the update is planned to fit into so many bytes; full where none does."""
+    params, adapter = _model(cfg, dtype, settings)
+    update, temporaries = Update(cfg, dtype, settings, prompt_tokens, params, adapter), None
+    for remat in QUICKEST[:-1]:
+        room = budget - nbytes(params) - 4 * nbytes(adapter["layers"]) - update.kept(remat)
+        if room > budget / 2:  # so much that the temporaries need no plan, which takes seconds
+            return remat
+        temporaries = temporaries or update.temporaries()
+        if room > temporaries:
+            return remat
+    return QUICKEST[-1]
+
+
+def _model(cfg, dtype, settings):
+    """Shapes of the parameters and of the adapter."""
+    params = jax.tree.map(lambda spec: shaped(spec.kept_shape, dtype), param_specs(cfg), is_leaf=lambda x: isinstance(x, Spec))
+    return params, jax.eval_shape(partial(lora.init, cfg=cfg, rank=settings.model.lora_rank, alpha=1.0), jax.random.key(0))
 
 
 def _sampler(cfg, dtype, settings, prompt_tokens, params, adapter):
     """(temporaries of a decoding block, bytes of the caches) with every row alive."""
     sampling, P = sampling_of(settings), settings.trainer.tasks_per_step
     B, S = P * settings.generation.group, -(-prompt_tokens // PROMPT_BUCKET) * PROMPT_BUCKET
-    slots = -(-sampling.max_new_tokens // sampling.block) * sampling.block
-    pair = lambda rows, length: (shaped((rows, length, cfg.num_key_value_heads, cfg.head_dim), dtype),) * 2  # noqa: E731
-    prompt_kv, own_kv = ([pair(*size)] * cfg.num_hidden_layers for size in ((P, S), (B, slots)))
+    K, C = cfg.num_key_value_heads, cfg.head_dim
+    prompt_kv, own_kv = ([tuple(shaped(shape, dtype) for shape in shapes)] * cfg.num_hidden_layers
+                         for shapes in (((P, K, C, S), (P, K, S, C)), own_shapes(cfg, B, sampling)))
     state = State(own_kv, shaped((B,)), shaped((B,), bool), shaped((B,)), shaped((B,)),
                   jax.eval_shape(lambda: jax.random.split(jax.random.key(0), B)))
-    plan = decode_block.lower(params, adapter, prompt_kv, shaped((P, S), bool), state, 0, sampling.block, cfg, sampling,
-                              (0,), cfg.vocab_size).compile().memory_analysis()
+    plan = decode_block.lower(params, adapter, prompt_kv, shaped((P, S), bool), state, 0, sampling.block,
+                              settings.generation.group, cfg, sampling, (0,), cfg.vocab_size).compile().memory_analysis()
     return plan.temp_size_in_bytes, nbytes(prompt_kv) + nbytes(own_kv)
 
 
-def _update(cfg, dtype, settings, prompt_tokens, params, adapter):
-    """(largest temporaries of one group's update, bytes kept from its forward pass) with every sample at full length."""
-    N, T, objective = settings.generation.group, settings.generation.max_new_tokens, objective_of(settings)
-    S, R = bucket(prompt_tokens, 64), bucket(N * max(1, T - 1), 128)
-    x_QD = shaped((S + R, cfg.hidden_size), dtype)
-    layout = Packed(shaped((S,), bool), shaped((N, sample_slots(T - 1))), shaped((R,)), shaped((R,)))
-    rope = jax.eval_shape(partial(rope_angles, cfg=cfg), shaped((S + R,)))
-    layer, lora_layer = params["layers"][0], adapter["layers"][0]
+class Update:
+    """One group's update with every sample at full length."""
 
-    def forward(lora_layer, x_QD, layer, scale, rope, layout):
-        return jax.vjp(lambda lo, x: BLOCKS[objective.remat](x, layer, lo, scale, rope, layout, None, cfg)[0], lora_layer, x_QD)
+    def __init__(self, cfg, dtype, settings, prompt_tokens, params, adapter):
+        self._cfg, self._params, self._objective = cfg, params, objective_of(settings)
+        N, T = settings.generation.group, settings.generation.max_new_tokens
+        S, R = bucket(prompt_tokens, 64), bucket(N * max(1, T - 1), 128)
+        self._x_QD, self._lora = shaped((S + R, cfg.hidden_size), dtype), adapter["layers"][0]
+        layout = Packed(shaped((S,), bool), shaped((N, sample_slots(T - 1))), shaped((R,)), shaped((R,)))
+        rope = jax.eval_shape(partial(rope_angles, cfg=cfg), shaped((S + R,)))
+        self._rest = (params["layers"][0], adapter["scale"], rope, layout)
 
-    def backward(lora_layer, x_QD, d_QD, layer, scale, rope, layout):
-        return forward(lora_layer, x_QD, layer, scale, rope, layout)[1](d_QD)
+    def _forward(self, remat, lora_layer, x_QD, layer, scale, rope, layout):
+        return jax.vjp(lambda lo, x: BLOCKS[remat](x, layer, lo, scale, rope, layout, None, self._cfg)[0], lora_layer, x_QD)
 
-    rest = (layer, adapter["scale"], rope, layout)
-    plan = jax.jit(backward).lower(lora_layer, x_QD, x_QD, *rest).compile().memory_analysis()
-    given = {(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((lora_layer, rest))}  # kept by reference, not copied
-    kept = sum(nbytes(leaf) for leaf in jax.tree.leaves(jax.eval_shape(forward, lora_layer, x_QD, *rest)[1])
-               if (leaf.shape, leaf.dtype) not in given)
-    C = objective.logit_chunk
-    d_hidden_QD = shaped((S + R, cfg.hidden_size), jnp.float32)
-    whole_C, real_C = shaped((C,)), shaped((C,), jnp.float32)
-    sampled = Sampled(whole_C, whole_C, real_C, real_C, whole_C, real_C, real_C, real_C if objective.loss == "gspo" else None)
-    head = chunk_gradient.lower(d_hidden_QD, x_QD, params, sampled, cfg=cfg, objective=objective,
-                                vocab_used=cfg.vocab_size).compile().memory_analysis()
-    hidden = 2 * (S + R) * cfg.hidden_size * 4
-    return max(plan.temp_size_in_bytes, head.temp_size_in_bytes + hidden), cfg.num_hidden_layers * kept
+    def kept(self, remat: str) -> int:
+        """Bytes from the forward pass of all layers, but for what is there anyway."""
+        given = {(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((self._lora, self._rest))}
+        kept = jax.eval_shape(partial(self._forward, remat), self._lora, self._x_QD, *self._rest)[1]
+        return self._cfg.num_hidden_layers * sum(nbytes(leaf) for leaf in jax.tree.leaves(kept)
+                                                 if (leaf.shape, leaf.dtype) not in given)
+
+    def temporaries(self) -> int:
+        """Bytes of the larger of a layer's backward pass and of one chunk of the vocabulary projection's."""
+        def backward(lora_layer, x_QD, d_QD, *rest):
+            return self._forward(self._objective.remat, lora_layer, x_QD, *rest)[1](d_QD)
+
+        layer = jax.jit(backward).lower(self._lora, self._x_QD, self._x_QD, *self._rest).compile().memory_analysis()
+        C, loss = self._objective.logit_chunk, self._objective.loss
+        d_hidden_QD, whole_C, real_C = shaped(self._x_QD.shape, jnp.float32), shaped((C,)), shaped((C,), jnp.float32)
+        sampled = Sampled(whole_C, whole_C, real_C, real_C, whole_C, real_C, real_C, real_C if loss == "gspo" else None)
+        head = chunk_gradient.lower(d_hidden_QD, self._x_QD, self._params, sampled, cfg=self._cfg, objective=self._objective,
+                                    vocab_used=self._cfg.vocab_size).compile().memory_analysis()
+        return max(layer.temp_size_in_bytes, head.temp_size_in_bytes + 2 * nbytes(d_hidden_QD))

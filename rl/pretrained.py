@@ -7,7 +7,6 @@ what the cache does not hold.  Not covered: saving models, adapters (rl/lora.py)
 import difflib
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,17 +49,19 @@ class Model(NamedTuple):
     chat: Chat
 
 
-def resolve(model: str) -> Source:
-    """The checked source of a short name, hub id, folder or .gguf file; ModelError says what is wrong and the ways on."""
+def resolve(model: str, fetch: bool = True) -> Source:
+    """The checked source of a short name, hub id, folder or .gguf file; ModelError says what is wrong and the ways on.
+
+    Without `fetch` nothing is asked of the hub, and what it would have to be asked for counts as wrong."""
     path = Path(model).expanduser()
     if model == "tiny":
         return _open(model, TINY)
     if model in HUB_IDS:
-        return _from_hub(model, HUB_IDS[model])
+        return _from_hub(model, HUB_IDS[model], fetch)
     if path.exists():
         return _open(model, path)
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", model) and path.suffix != ".gguf":
-        return _from_hub(model, model)
+        return _from_hub(model, model, fetch)
     near = difflib.get_close_matches(model, [*HUB_IDS, "tiny"], 1, 0.5)
     raise ModelError(f"MODEL={model}: there is no such file or folder, and it is no short name ({', '.join(HUB_IDS)}, tiny) "
                      "nor a hub id (owner/name)" + (f"; did you mean {near[0]}?" if near else ""))
@@ -69,6 +70,17 @@ def resolve(model: str) -> Source:
 def hub_name(model: str) -> str:
     """The name by which other programs know a model: the hub id of a short name, any other as it is."""
     return HUB_IDS.get(model, model)
+
+
+def shapes_without_weights(model: str) -> ModelConfig | None:
+    """A model's shapes from its name or its config.json, whatever else is missing; None where neither tells them."""
+    ids = {hub_id: name for name, hub_id in HUB_IDS.items()}
+    if (name := ids.get(model, model)) in SHAPES and not Path(model).exists():
+        return SHAPES[name]
+    try:
+        return _config(Path(model).expanduser() if Path(model).expanduser().exists() else _cached(model))
+    except (ValueError, TypeError, ArithmeticError, OSError):
+        return None
 
 
 def load(source: Source, dtype) -> Model:
@@ -132,21 +144,34 @@ def _config(folder: Path) -> ModelConfig:
     return ModelConfig.from_hf(read_json(folder / "config.json"))
 
 
-def _from_hub(name: str, repo_id: str) -> Source:
-    """The cached snapshot where it is whole, without asking the network; else a fetched one."""
+def _hub_cache() -> Path | None:
+    return LOCAL_CACHE if LOCAL_CACHE.is_dir() else None  # None: HF_HUB_CACHE, or the library's default
+
+
+def _cached(repo_id: str, **options) -> Path:
+    """The folder of a hub id's snapshot, whole or not, without asking the network; OSError where there is none."""
     from huggingface_hub import snapshot_download
 
-    cache = LOCAL_CACHE if LOCAL_CACHE.is_dir() else None  # None: HF_HUB_CACHE, or the library's default
-    snapshot = partial(snapshot_download, repo_id, cache_dir=cache, allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S)
+    return Path(snapshot_download(repo_id, cache_dir=_hub_cache(), allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S,
+                                  **{"local_files_only": True} | options))
+
+
+def _from_hub(name: str, repo_id: str, fetch: bool) -> Source:
+    """The cached snapshot where it is whole, without asking the network; else a fetched one."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    cache = _hub_cache()
     command = f"hf download {repo_id}" + (f" --cache-dir {cache}" if cache else "")
     try:
-        return _open(name, Path(snapshot(local_files_only=True)))
+        return _open(name, _cached(repo_id))
     except OSError:
         found = f"{repo_id} is not in {f'./{cache}' if cache else 'the hub cache'}"
     except ModelError as error:
         found = str(error)
+    if not fetch and not HF_HUB_OFFLINE:
+        raise ModelError(f"MODEL={name}: {found}; what is missing is fetched from the hub at first use, or now:\n  {command}")
     try:
-        folder = Path(snapshot())
+        folder = _cached(repo_id, local_files_only=False)
     except Exception as error:  # no network, an unknown or gated name, a full disk: the ways on are the same
         raise ModelError(_ways_on(name, command, found, error)) from error
     try:

@@ -16,6 +16,7 @@ from rl.sandbox import Sandbox
 
 # A probe samples as a step of its own that no run reaches, and its cases come from seeds beyond those of training.
 PROBE_STEP = 2**31 - 1
+EVAL_STEP = PROBE_STEP - 1    # of evaluations on the way, so that a probe of the run that they judged draws afresh
 PROBE_CASES, SECOND_CASES = 2**31, 2**32    # added to CASE_SEED, which ends below 2**31
 
 
@@ -40,13 +41,14 @@ class ProbeGrader(NamedTuple):
 
 
 def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, samples: int, sampling: Sampling, seed: int,
-          tasks_at_once: int, tell: Callable[[str], None] = lambda line: None) -> Probed:
-    """`samples` graded completions of every prompt; tasks_at_once bounds the memory and changes nothing else."""
+          tasks_at_once: int, tell: Callable[[str], None] = lambda line: None, step: int = PROBE_STEP, slots: int = 0) -> Probed:
+    """`samples` graded completions of every prompt; tasks_at_once bounds the memory, slots are rl.generate's: neither changes
+    anything else."""
     started = time.perf_counter()
     groups, entropy, rechecked, weak = [], [], 0, 0
     for start in range(0, len(prompts), tasks_at_once):
         part = prompts[start:start + tasks_at_once]
-        rollouts, texts = sample(model, adapter, part, samples, sampling, step_key(seed, PROBE_STEP))
+        rollouts, texts = sample(model, adapter, part, samples, sampling, step_key(seed, step), slots)
         new, _ = grade(graders.first, part, rollouts, texts)
         groups += new
         entropy += rollouts.entropy_BT.sum(-1).reshape(len(part), samples).sum(-1).tolist()

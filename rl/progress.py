@@ -17,8 +17,9 @@ CLEAR = "\r\x1b[K"
 class Progress:
     """A context manager around a run; `step` after every step says how far it is."""
 
-    def __init__(self, steps: int, stream=None):
-        self.steps, self.stream = steps, stream or sys.stdout
+    def __init__(self, steps: int, eval_every: int = 0, stream=None):
+        self.steps, self.eval_every, self.stream = steps, eval_every, stream or sys.stdout
+        self.eval_seconds = 0.0    # of the last evaluation
         self.live = self.stream.isatty() and os.environ.get("TERM") != "dumb"
         self.recent: deque[tuple[float, int]] = deque(maxlen=PACE)    # seconds and rollouts of the last steps
         self.bar, self.drawn, self.inside_line = "", False, False
@@ -43,12 +44,18 @@ class Progress:
         self.recent.append((metrics["step_time"], rollouts))
         seconds, done = map(sum, zip(*self.recent, strict=True))
         rate, left = done / max(seconds, 1e-9), seconds / len(self.recent) * (self.steps - step)
+        left += self.eval_seconds * evaluations(step, self.steps, self.eval_every)
         if self.live:
             figures = [f"eta {clock(left)}", f"{rate:.2f} rollouts/s", f"reward {shown(metrics, 'reward', '.3f')}",
                        f"pass {shown(metrics, 'pass_rate', '.3f')}", f"style {shown(metrics, 'style', '.3f')}"]
             self._show(bar_text(step, self.steps, figures, self._columns()))
         else:
             print(step_line(step, self.steps, metrics, rate, left), file=self.stream, flush=True)
+
+    def evaluated(self, step: int, metrics: dict) -> None:
+        """The adapter of so many steps was evaluated: a line, on a terminal above the bar."""
+        self.eval_seconds = metrics["eval/time"]
+        print(eval_line(step, self.steps, metrics), file=sys.stdout if self.live else self.stream, flush=True)
 
     def _show(self, bar: str) -> None:
         self.erase()
@@ -121,6 +128,21 @@ def step_line(step: int, steps: int, metrics: dict, rate: float, left: float) ->
     if metrics.get("compiles"):
         parts.append(f"compiled {metrics['compiles']} programs in {metrics['time/compile']:.1f} s")
     return "  ".join(parts)
+
+
+def eval_line(step: int, steps: int, metrics: dict) -> str:
+    """One evaluation in one line, its figures named as in a step's."""
+    own = {name.removeprefix("eval/"): value for name, value in metrics.items()}
+    parts = [f"eval {step}/{steps}", f"reward {shown(own, 'reward', '.3f')}", f"pass {shown(own, 'pass_rate', '.3f')}",
+             f"style {shown(own, 'style', '.3f')}", f"depth {shown(own, 'depth', '.2f')}",
+             f"solved {own['solved_at_least_once']} of {own['tasks']} held-out tasks", f"entropy {shown(own, 'entropy', '.3f')}",
+             f"length {shown(own, 'completions/mean_length', '.0f')}", f"{own['time']:.1f} s"]
+    return "  ".join(parts)
+
+
+def evaluations(first: int, steps: int, every: int) -> int:
+    """How many evaluations are due from step `first` to the last: at multiples of `every` (0: none) and at the last."""
+    return steps // every - (first - 1) // every + bool(steps % every) if every else 0
 
 
 def shown(metrics: dict, name: str, form: str) -> str:

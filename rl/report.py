@@ -15,7 +15,7 @@ import yaml
 
 from rl.config import ABOUT, ORIGINS
 from rl.curves import value
-from rl.datalog import LogError
+from rl.datalog import EVALUATIONS, LogError
 from rl.errors import InputError
 from rl.probe_report import Comparison, ProbeError, compare, read
 from rl.samples import Side, probe_side, run_sides, short
@@ -35,9 +35,11 @@ class Probes(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A run as far as it can be read. `rows`: metrics by step; `own`: the run's own samples, where there are no probes."""
+    """A run as far as it can be read. `rows`: metrics by step; `evals`: evaluations on the way; `own`: the run's own samples,
+    where there are no probes."""
     run: Path
     rows: list[dict]
+    evals: list[dict]
     settings: dict[str, dict[str, Any]]    # section -> name -> value, as config.yaml has them
     origins: dict[str, str]                # name -> where its value came from; defaults, and all of older runs, are left out
     about: dict[str, Any]
@@ -51,6 +53,14 @@ class Report(NamedTuple):
         """How many steps the run was to have."""
         asked = self.settings.get("trainer", {}).get("steps")
         return asked if isinstance(asked, int) else None
+
+    @property
+    def curve_rows(self) -> list[dict]:
+        """What the curves show: every step's metrics with its evaluation, the base model's at step 0."""
+        found = {row["step"]: row for row in self.rows}
+        for row in self.evals if self.rows else []:
+            found[row["step"]] = row | found.get(row["step"], {})
+        return [found[step] for step in sorted(found)]
 
 
 def asked(doc: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[Path, Path]]]:
@@ -76,13 +86,13 @@ def gather(folder: Path, given: Sequence[tuple[Path, Path]] = ()) -> Report:
         what = "no such folder" if not folder.is_dir() else "no run in it: neither config.yaml nor metrics.jsonl nor probes"
         raise InputError(f"{folder}: {what}; name the folder that training wrote (OUT), or that of run_experiment.sh")
     config = _attempt("settings", lambda: read_config(run / "config.yaml"), {}, missing)
-    rows = read_metrics(run / "metrics.jsonl", missing)
+    rows, evals = read_metrics(run / "metrics.jsonl", missing), read_evaluations(run / EVALUATIONS, missing)
     signs = _attempt("gaming signs", lambda: signs_of(run), None, missing) if rows else None
     if rows and (without := [row["step"] for row in rows if not _completions(run, row["step"]).is_file()]):
         missing.append(f"completions: of {len(without)} of {len(rows)} steps, the first is {without[0]}")
     own = None if probes or not rows else _attempt("samples", lambda: run_sides(run), None, missing)
     origins, about = ({} if not isinstance(part := config.pop(name, None), dict) else part for name in (ORIGINS, ABOUT))
-    return Report(run, rows, {name: part for name, part in config.items() if isinstance(part, dict)}, origins, about,
+    return Report(run, rows, evals, {name: part for name, part in config.items() if isinstance(part, dict)}, origins, about,
                   signs, probes, own, missing)
 
 
@@ -152,15 +162,24 @@ def read_metrics(path: Path, missing: list[str]) -> list[dict]:
     if not path.exists():
         missing.append("metrics: no metrics.jsonl, so no step has ended yet")
         return []
-    *lines, torn = _attempt("metrics", path.read_bytes, b"", missing).split(b"\n")
+    if not (rows := _rows("metrics", path, missing)):
+        missing.append("metrics: no step has ended yet")
+    return rows
+
+
+def read_evaluations(path: Path, missing: list[str]) -> list[dict]:
+    """The evaluations on the way that can be read, by step; a run need not have any."""
+    return _rows("evaluations", path, missing) if path.exists() else []
+
+
+def _rows(what: str, path: Path, missing: list[str]) -> list[dict]:
+    *lines, torn = _attempt(what, path.read_bytes, b"", missing).split(b"\n")
     found = [_row(line) for line in lines]
     rows = {row["step"]: row for row in found if row}
     if torn:
-        missing.append("metrics: the last row is torn (the run is writing it, or was killed while it did); it is left out")
+        missing.append(f"{what}: the last row is torn (the run is writing it, or was killed while it did); it is left out")
     if None in found:
-        missing.append(f"metrics: {found.count(None)} damaged rows are left out")
-    if not rows:
-        missing.append("metrics: no step has ended yet")
+        missing.append(f"{what}: {found.count(None)} damaged rows are left out")
     return [rows[step] for step in sorted(rows)]
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl.curves import CURVES, draw, short_number, value, values
+from rl.curves import CURVES, draw, lines_of, short_number, value, values
 from rl.datalog import LogError, write_aside
 from rl.errors import InputError
 from rl.markup import Html, element, joined
@@ -34,8 +34,8 @@ DRIFT = 1e-3                     # of log-probabilities: the limit that NOTES na
 def page(report: Report) -> str:
     """The whole page."""
     name = run_name(report)
-    sections = {"Figures": figures(report), "Signs": signs(report), "Curves": curves(report.rows), "Tasks": task_list(report),
-                "Samples": programs(report), "Settings": settings(report)}
+    sections = {"Figures": figures(report), "Signs": signs(report), "Curves": curves(report.curve_rows),
+                "Tasks": task_list(report), "Samples": programs(report), "Settings": settings(report)}
     present = {title: body for title, body in sections.items() if body}
     head = element("head", element("meta", charset="utf-8"), element("title", f"Report: {name}"),
                    element("meta", name="viewport", content="width=device-width,initial-scale=1"),
@@ -54,7 +54,7 @@ def write(report: Report, out: Path, curves: Path) -> None:
     try:
         curves.mkdir(parents=True, exist_ok=True)
         for curve in CURVES:
-            if (svg := draw(curve, report.rows)) if report.rows else None:
+            if (svg := draw(curve, report.curve_rows)) if report.rows else None:
                 write_aside(curves / f"{curve.name}.svg", svg.encode() + b"\n")
             else:
                 (curves / f"{curve.name}.svg").unlink(missing_ok=True)
@@ -96,6 +96,10 @@ def big(report: Report) -> Html | None:
         gain = probes.result.gains["pass_rate"]
         cells.append(_big(f"pass rate, {probes.title.lower()}", probes.result.before["pass_rate"].value,
                           probes.result.after["pass_rate"].value, f"gain {gain_text(gain)}, {sure(gain)}"))
+    if len(report.evals) > 1:
+        first, last = report.evals[0], report.evals[-1]
+        cells.append(_big("pass rate, held-out, on the way", value(first, "eval/pass_rate"), value(last, "eval/pass_rate"),
+                          f"{value(last, 'eval/samples') or 0:.0f} samples each, after {first['step']} and {last['step']} steps"))
     return element("dl", *cells, class_="big") if cells else None
 
 
@@ -245,11 +249,11 @@ def numbers(rows: Sequence[dict]) -> Html:
     parts = [rows[start:end] for start, end in zip(edges, edges[1:], strict=False)]
     lines = []
     for curve in CURVES:
-        for line in curve.lines:
+        for line in (named := lines_of(curve, rows)):
             known = [[number for number in values(line, part) if number is not None] for part in parts]
             if any(known):
                 means = [short_number(sum(found) / len(found) if found else None) for found in known]
-                lines.append((joined(curve.title, f": {line.label}" if len(curve.lines) > 1 else "", " ",
+                lines.append((joined(curve.title, f": {line.label}" if len(named) > 1 else "", " ",
                                      element("span", curve.unit, class_="faint")), *means))
     heads = [f"{part[0]['step']}\u2013{part[-1]['step']}" if len(part) > 1 else part[0]["step"] for part in parts]
     return table(("", ""), ("steps", *heads), lines, "numbers")

@@ -50,13 +50,11 @@ class SafeTensors(Mapping):
             self._entries |= found
         if problems:
             raise ValueError("; ".join(problems))
-        self._maps: dict[Path, np.memmap] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
+        # A map a tensor: when it is let go, its pages leave this process, so a load never holds a second copy.
         entry = self._entries[name]
-        if entry.file not in self._maps:
-            self._maps[entry.file] = np.memmap(entry.file, np.uint8, "r")
-        return _array(name, entry, np.asarray(self._maps[entry.file]))
+        return _array(name, entry._replace(start=0), np.asarray(np.memmap(entry.file, np.uint8, "r", entry.start, (entry.size,))))
 
     def __iter__(self):
         return iter(self._entries)

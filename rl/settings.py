@@ -26,8 +26,10 @@ class ModelSettings:
                              aliases=("lora_r",))
     lora_alpha: float = setting(32.0, "the adapter's output is scaled by LORA_ALPHA / LORA_RANK; with LORA "
                                 "that adapter's own", 1e-3, 1e4)
-    remat: str = setting("full", "what the backward pass recomputes: full keeps only layer inputs, dots keeps matrix "
-                         "products too, none keeps everything (fastest, most memory)", choices=("full", "dots", "none"))
+    remat: str = setting("auto", "what the backward pass keeps: full keeps only layer inputs, mlp also the widest products, "
+                         "dots all products, none everything (quickest, most memory); auto: the quickest that fits MEMORY_GB",
+                         choices=("auto", "full", "mlp", "dots", "none"))
+    memory_gb: float = setting(0.0, "memory to plan for with REMAT=auto; 0: the GPU's, or half of this machine's", 0.0, 1e6)
     attention: str = setting("auto", "attention kernel; auto: cudnn where it can be used, else einsum",
                              choices=("auto", "einsum", "cudnn"))
 
@@ -126,6 +128,15 @@ class TrainerSettings:
 
 
 @dataclass(frozen=True)
+class EvaluationSettings:
+    """How training is measured on its way, on the split that it does not train on."""
+    eval_every: int = setting(0, "steps between evaluations on held-out tasks; the base model and the last step are evaluated "
+                              "too; 0 = off", 0, 10_000_000, aliases=("eval_steps",), on_resume=True)
+    eval_tasks: int = setting(0, "only the first N held-out tasks in their fixed shuffled order; 0 = all", 0, 1_000_000)
+    eval_samples: int = setting(2, "samples per task when evaluating", 1, 1024, aliases=("num_generations_eval",))
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """Where a run is written and what is kept."""
     run_name: str = setting("", "ends the name of the default run folder", pattern=r"[A-Za-z0-9._-]*",
@@ -150,6 +161,7 @@ class Settings:
     reward: RewardSettings = RewardSettings()
     sandbox: SandboxSettings = SandboxSettings()
     trainer: TrainerSettings = TrainerSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
 
 

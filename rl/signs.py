@@ -1,6 +1,7 @@
 """Four things that a rising mean reward can hide, read from a run's own log.
 
-1. Style gaming: depth or idle calls rise while the pass rate does not.
+1. Style gaming: depth or idle calls rise while the pass rate does not. Needs windows of some steps: those of a short run are
+   a few tasks each, and other tasks have other depths.
 2. Tasks lost: solved early in the run, never again at its end.
 3. Weak cases: passes that fail on other hidden cases. Training looks at a share of them (rl/recheck.py), a probe at all.
 4. Steps without gradient: every group of the step had one reward throughout.
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from rl.datalog import read_rows
 
 WINDOWS = 5
+LEAST_STEPS = 25    # five a window; with fewer, style gaming is neither seen nor ruled out
 RISE = {"depth": 0.25, "idle": 0.05}    # a change between the windows that is worth a line
 MOST_GRADER_FAILURES = 0.001
 COMPARED = ("pass_rate", "style", "depth", "calls", "pure", "idle")
@@ -66,16 +68,22 @@ def signs_text(signs: Signs) -> str:
         before, after = signs.early[name], signs.end[name]
         return f"{name} {_number(before)} -> {_number(after)}"
 
-    gamed = [name for name, least in RISE.items() if _rise(signs, name) >= least and _rise(signs, "pass_rate") <= 0]
     alarm = [f"ALARM: the grader failed on {signs.grader_failures:.2%} of the samples; see the sandbox's line in the log"]
     return "\n".join([
         f"first fifth -> last fifth of {signs.steps} steps: {', '.join(map(change, COMPARED))}",
-        "style gaming: " + (f"likely, {' and '.join(gamed)} rose while the pass rate did not" if gamed else "not seen"),
+        f"style gaming: {_gaming(signs)}",
         f"tasks lost: {len(signs.lost)}" + (f" ({', '.join(signs.lost)})" if signs.lost else ""),
         f"weak cases: {signs.weak} of {signs.rechecked} passes fail on other cases (training looks at a share of them, "
         "run_probe.py at all)",
         f"steps without gradient: {signs.without_gradient} of {signs.steps}; groups without signal: "
         f"{signs.groups_without_signal:.3f}", *(alarm if signs.grader_failures > MOST_GRADER_FAILURES else [])])
+
+
+def _gaming(signs: Signs) -> str:
+    if signs.steps < LEAST_STEPS:
+        return f"too few steps to tell ({signs.steps}, of at least {LEAST_STEPS})"
+    gamed = [name for name, least in RISE.items() if _rise(signs, name) >= least and _rise(signs, "pass_rate") <= 0]
+    return f"likely, {' and '.join(gamed)} rose while the pass rate did not" if gamed else "not seen"
 
 
 def _outcomes(run: str | Path, rows: Sequence[dict]) -> list[tuple[str, bool]]:

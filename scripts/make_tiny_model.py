@@ -240,7 +240,7 @@ def lesson_loss(params, lesson: Group, cfg: ModelConfig):
     """Mean nats a taught token, by share."""
     hidden_QD, _ = run_layers(params, None, lesson.tokens_Q, lesson.positions_Q, lesson.layout,
                               [None] * cfg.num_hidden_layers, cfg)
-    logits_MV = head_logits(params, hidden_QD[lesson.sampled.source_M])
+    logits_MV = head_logits(params, hidden_QD[lesson.sampled.source_M]).T
     nats_M = jax.nn.logsumexp(logits_MV, -1) - jnp.take_along_axis(logits_MV, lesson.sampled.target_M[:, None], -1)[:, 0]
     return jnp.sum(nats_M * lesson.sampled.advantage_M) / jnp.sum(lesson.sampled.advantage_M)
 

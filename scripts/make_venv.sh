@@ -40,10 +40,13 @@ fi
 # requirements-dev.txt includes the others, so all of them count.
 if ! sha256sum --check --status "$stamp" 2>/dev/null; then
     echo "installing $wanted into .venv"
-    if [ -n "$uv" ]; then
-        "$uv" pip install --quiet --python .venv/bin/python -r "$wanted"
-    else
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$wanted"
-    fi
+    install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$wanted")
+    [ -z "$uv" ] || install=("$uv" pip install --quiet --python .venv/bin/python -r "$wanted")
+    said=$("${install[@]}" 2>&1) || {    # warnings of an installation that went well are nobody's business
+        code=$?
+        echo "$said" >&2
+        echo "the packages of $wanted could not be installed; why stands above" >&2
+        exit "$code"
+    }
     sha256sum requirements*.txt >"$stamp"
 fi

@@ -2,6 +2,7 @@
 # From a fresh clone to a model that GRPO has improved, with a picture of it, in minutes and without GPU, hub or account.
 #   scripts/quickstart.sh           on models/tiny, into runs/quickstart; started again it does only what is missing
 # Makes .venv and installs the runtime packages, scores the model, trains it, scores it again, compares, writes report.html.
+# Says little; all that the stages say, the tables of tasks among it, is in log.txt beside the page.
 # Settings are variables, as for train_grpo.py: OUT=runs/another STEPS=30 scripts/quickstart.sh
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,7 +16,7 @@ esac
 export MODEL=${MODEL:-tiny} OUT=${OUT:-$root/runs/quickstart}
 export STEPS=${STEPS:-80} TASKS_PER_STEP=${TASKS_PER_STEP:-8} GROUP=${GROUP:-8} LEARNING_RATE=${LEARNING_RATE:-1e-3}
 export N_TASKS=${N_TASKS:-80} SAVE_EVERY=${SAVE_EVERY:-20}
-"$root/scripts/run_experiment.sh" --foreground
+"$root/scripts/run_experiment.sh" --brief
 
 summary() { sed '/^pass rate by task/,$d' "$OUT/comparison-$1.txt"; }    # the rest, task by task, is in the file
 adapter=$(printf %q "$OUT/$(<"$OUT/adapter")")
@@ -31,6 +32,7 @@ $(summary heldout)
 
 All of it on one page, with curves and programs:   $OUT/report.html
 Programs side by side:                             $OUT/SAMPLES.md
+Task by task, and all that was said:               $OUT/comparison-*.txt, $OUT/log.txt
 One task, both models:   cd $(printf %q "$root") && MODEL=$(printf %q "$MODEL") LORA=$adapter .venv/bin/python query.py --task gcd
 The tests:               $(printf %q "$root/scripts/test.sh")
 Real models:             README.md, from "Install" on

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Wait until a run's process has ended, then remake SAMPLES.md from what the run has written.
+# Wait until a run's process has ended, then make the run's SAMPLES.md from what it has written.
 #
-#   scripts/report_samples.sh PID               the newest run or experiment under runs/
-#   scripts/report_samples.sh PID RUN           the folder of a run, or of scripts/run_experiment.sh
-#   scripts/report_samples.sh PID RUN FILE      the page to write, by default this repository's SAMPLES.md
-#   scripts/report_samples.sh --foreground PID  stay on this terminal; else it goes on without, and prints its log
+#   scripts/report_samples.sh PID                  the newest run or experiment under runs/
+#   scripts/report_samples.sh PID RUN              the folder of a run, or of scripts/run_experiment.sh
+#   scripts/report_samples.sh PID RUN FILE         the page to write, by default RUN/SAMPLES.md
+#   scripts/report_samples.sh PID RUN SAMPLES.md   from the repository's folder: the page that README.md shows, remade
+#   scripts/report_samples.sh --foreground PID     stay on this terminal; else it goes on without, and prints its log
 #
 # The process may be anybody's, and may have ended already. When a stage fails, the last line names it and its exit code is
 # this script's.
@@ -42,10 +43,11 @@ case ${1:-} in
     --foreground) foreground=yes; shift ;;
 esac
 [ $# -ge 1 ] && [ $# -le 3 ] || refuse "give PID [RUN [FILE]]; --help explains"
-pid=$1 run=${2:-$(newest_run)} file=${3:-$root/SAMPLES.md}
+pid=$1 run=${2:-$(newest_run)} file=${3:-}
 [[ $pid =~ ^[1-9][0-9]*$ ]] || refuse "$pid: not a process id; give the number that the run's process has"
 [ -n "$run" ] || refuse "there is no run under runs/: name its folder, $me $pid RUN"
 [ -d "$run" ] || refuse "$run: no such folder; give the folder of a run, or of run_experiment.sh"
+file=${file:-$run/SAMPLES.md}
 [ -n "$foreground" ] || ! on_terminal || detach "$run/samples.log" --foreground "$pid" "$run" "$file"
 
 again="$(printf '%q ' "$0" "$pid" "$run" "$file")"

@@ -4,6 +4,7 @@
 #   STEPS=600 scripts/run_experiment.sh                  settings are variables, as for train_grpo.py
 #   OUT=runs/first STEPS=600 scripts/run_experiment.sh   the folder for everything; started again, it goes on where it stopped
 #   scripts/run_experiment.sh --foreground               stay on this terminal
+#   scripts/run_experiment.sh --brief                    the same, and say little here: all that is said goes to OUT/log.txt
 #
 # On a terminal it checks the settings, then goes on without the terminal and prints its log and process id. Writes to OUT,
 # by default runs/<date>-experiment:
@@ -25,8 +26,8 @@ set -euo pipefail
 mode=${1:-}
 case $mode in
     --help | -h) usage; exit 0 ;;
-    "" | --foreground | --detached) [ $# -le 1 ] || refuse "one argument at most; --help explains" ;;
-    *) refuse "unknown argument $mode; it takes --foreground, --help, and settings as variables" ;;
+    "" | --foreground | --brief | --detached) [ $# -le 1 ] || refuse "one argument at most; --help explains" ;;
+    *) refuse "unknown argument $mode; it takes --foreground, --brief, --help, and settings as variables" ;;
 esac
 [ -z "${RESUME:-}" ] || refuse "RESUME is set: to go on with an experiment give its folder, OUT=..., and unset RESUME"
 export OUT=${OUT:-runs/$(date +%Y%m%d-%H%M%S)-experiment}
@@ -67,7 +68,7 @@ probe() {    # probe WHEN SPLIT: with the adapter where WHEN is final
 asked() {    # the settings among the variables of this start, but for those that a resumed run may change too
     local name
     for name in HELDOUT_TASKS $(sed -n 's/^    \([a-z_0-9]*\): .* = setting(.*/\1/p' "$root/rl/settings.py" | tr a-z A-Z); do
-        case $name in OUT | RESUME | SAVE_EVERY | KEEP_LAST | MAX_HOURS | TRACKER) continue ;; esac
+        case $name in OUT | RESUME | EVAL_EVERY | SAVE_EVERY | KEEP_LAST | MAX_HOURS | TRACKER) continue ;; esac
         [ -z "${!name+set}" ] || echo "$name=${!name}"
     done
     [ -z "${CONFIG:-}" ] || echo "CONFIG=$CONFIG $(cksum <"$CONFIG")"
@@ -85,10 +86,11 @@ to() { local file=$1; shift; exec "$@" >"$file"; }    # to FILE COMMAND...
 # The lock goes to every process started from here, --detached too, and holds as long as one of them works in the folder.
 [ "$mode" = --detached ] || exec 9>>"$out/lock"
 flock -n 9 || refuse "another experiment works in $out; wait for it, or choose another OUT"
+[ "$mode" != --brief ] || quiet=$out/log.txt
 if [ "$mode" != --detached ]; then
     same_as_before
     [ -s "$out/adapter" ] || run_stage "check of the settings" train --dry-run
-    [ "$mode" = --foreground ] || ! on_terminal || detach "$out/log.txt" --detached
+    [ "$mode" = --foreground ] || [ "$mode" = --brief ] || ! on_terminal || detach "$out/log.txt" --detached
 fi
 
 say "process $$, folder $out"
@@ -99,7 +101,9 @@ if [ -s "$out/adapter" ]; then
 else
     # A run that ended before its first checkpoint cannot go on; it is kept, out of the way.
     [ -n "$(last_checkpoint)" ] || [ ! -e "$run" ] || mv "$run" "$run-without-checkpoint-$(date +%Y%m%d-%H%M%S)"
-    run_stage training train
+    here=$quiet
+    [ ! -t 1 ] || here=    # a terminal has training's bar
+    quiet=$here follow=yes run_stage training train
     adapter=$(last_checkpoint)
     echo "${adapter#"$out"/}" >"$out/adapter"
 fi

@@ -6,6 +6,7 @@ me=$(basename "$0")
 python=$root/.venv/bin/python
 [ -x "$python" ] || python=python3
 stage=start child= again=    # again: the command that goes on after a stop, where there is one
+quiet= follow=    # quiet: a file that stages print into, not here; follow: show that here, but of a run's steps every tenth
 
 say() { echo "$me: $*"; }
 refuse() { say "$*" >&2; exit 2; }
@@ -27,18 +28,25 @@ detach() {
 
 # run_stage NAME COMMAND...: run it; when it fails, say so and end with its exit code. A signal to this script is passed on to
 # the command, which may need time to save; it runs in a process group of its own, so that Ctrl-C reaches it once, not twice.
-# A function must exec what it runs for long, or the signal ends the function alone.
+# A function must exec what it runs for long, or the signal ends the function alone. What failed quietly is shown after all.
 run_stage() {
-    local code=0
+    local code=0 follower= from=1
     stage=$1
     shift
     say "$stage, $(date '+%F %T')"
+    [ ! -s "$quiet" ] || from=$(($(wc -c <"$quiet") + 1))
     set -m
-    "$@" &
+    if [ -n "$quiet" ]; then "$@" >>"$quiet" 2>&1 & else "$@" & fi
     child=$!
     set +m
+    if [ -n "$quiet" ] && [ -n "$follow" ]; then
+        tail -c "+$from" -f --pid="$child" "$quiet" | awk '!/^step / || $2 ~ /^([0-9]*0|1)\// { print; fflush() }' &
+        follower=$!
+    fi
     wait "$child" || code=$?
     child=
+    [ -z "$follower" ] || wait "$follower" || true
+    [ "$code" -eq 0 ] || [ -z "$quiet" ] || [ -n "$follower" ] || tail -c "+$from" "$quiet" | tail -n 20 >&2
     [ "$code" -eq 0 ] || give_up "stage '$stage' failed with exit code $code" "$code"
 }
 

@@ -51,9 +51,12 @@ elif stage == "training":
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "state.json").write_text("{}")
     run.mkdir(exist_ok=True, parents=True)
+    (run / "terminal").write_text(str(sys.stdout.isatty()))
     (run / "config.yaml").write_text("")
     while step < int(env["STEPS"]):
         step += 1
+        if not sys.stdout.isatty():
+            print(f"step {step}/{env['STEPS']}  reward", flush=True)
         time.sleep(0.02)
         if caught:
             time.sleep(0.2)     # saving takes a moment, in which a second signal would end it
@@ -61,6 +64,7 @@ elif stage == "training":
             (run / "signals").write_text(str(len(caught)))
             sys.exit(143)
     save()
+    print("trained")
 elif stage != "check":
     Path(env["OUT"]).write_text("{}")
 '''
@@ -312,6 +316,34 @@ def test_a_closed_terminal_does_not_end_it(repo, out):
     assert [stage for stage, _ in calls(repo)] == STAGES
 
 
+def test_brief_says_the_stages_and_keeps_the_rest(repo, out):
+    """--brief: stage lines, and of training every tenth step; whatever the commands print is in log.txt."""
+    done = experiment(repo, out, "--brief", STEPS="25")
+    assert done.returncode == 0, done.stderr
+    lines, log = done.stdout.splitlines(), (out / "log.txt").read_text()
+    said = [line for line in lines if not line.startswith("run_experiment.sh: ")]
+    assert said == ["step 1/25  reward", "step 10/25  reward", "step 20/25  reward", "trained"], done.stdout
+    assert "compared --compare" in log and "step 7/25" in log and len(lines) < 20
+    assert [stage for stage, _ in calls(repo)] == STAGES
+
+
+@pytest.mark.parametrize("stage", ["check", "baseline-train", "training", "compare"])
+def test_brief_hides_no_failure(repo, out, stage):
+    """What a stage that failed has printed is shown, stderr too, then the stage by name and its exit code."""
+    done = experiment(repo, out, "--brief", FAIL=stage)
+    assert done.returncode == 7 and "no luck" in done.stdout + done.stderr and "failed with exit code 7" in done.stderr
+
+
+def test_brief_on_a_terminal_leaves_training_its_bar(repo, out):
+    """There training has the terminal to itself; Ctrl-C reaches it once, as without --brief."""
+    terminal = Terminal(repo / "scripts" / "run_experiment.sh", "--brief", cwd=repo.parent, env=environ(repo, out, STEPS="3000"))
+    until((out / "train" / "config.yaml").exists)
+    os.write(terminal.fd, b"\x03")
+    assert terminal.ended() == 130 and (out / "train" / "signals").read_text() == "1"
+    assert (out / "train" / "terminal").read_text() == "True" and "trained" not in (out / "log.txt").read_text()
+    os.close(terminal.fd)
+
+
 def test_bad_settings_are_told_on_the_terminal(repo, out):
     """A check that fails is seen at once: nothing goes on behind the user's back."""
     terminal = Terminal(repo / "scripts" / "run_experiment.sh", cwd=repo.parent, env=environ(repo, out, FAIL="check"))
@@ -367,15 +399,25 @@ def samples(repo, *arguments, cwd=None, **more):
 
 
 def test_the_page_is_made_once_the_process_has_ended(repo, out):
-    """It waits for a process that is not its child, even one that its parent never reaps; then the repo's page is remade."""
+    """It waits for a process that is not its child, even one that its parent never reaps; then the run has a page, and the
+    repo's own is as it was."""
     out.mkdir(parents=True)
-    (repo / "SAMPLES.md").write_text("old")
+    (repo / "SAMPLES.md").write_text("the repo's own")
     run = subprocess.Popen(["sleep", "0.7"])    # ours, and reaped only below: a zombie meanwhile
     done = samples(repo, run.pid, out)
 
     assert done.returncode == 0, done.stderr
-    assert (repo / "SAMPLES.md").read_text() == "samples" and run.wait() == 0
-    assert json.loads((repo / "calls").read_text())[1] == [str(out), "--out", str(repo / "SAMPLES.md")]
+    assert (out / "SAMPLES.md").read_text() == "samples" and run.wait() == 0
+    assert json.loads((repo / "calls").read_text())[1] == [str(out), "--out", str(out / "SAMPLES.md")]
+    assert (repo / "SAMPLES.md").read_text() == "the repo's own"
+
+
+def test_the_repos_page_is_remade_where_it_is_named(repo, out):
+    """The third argument is the page, relative to where the script is started."""
+    out.mkdir(parents=True)
+    (repo / "SAMPLES.md").write_text("old")
+    done = samples(repo, 2**22 + 1, out, "SAMPLES.md", cwd=repo)
+    assert done.returncode == 0 and (repo / "SAMPLES.md").read_text() == "samples" and not (out / "SAMPLES.md").exists()
 
 
 def test_it_waits_as_long_as_the_process_lives(repo, out):
@@ -406,6 +448,7 @@ def test_the_newest_run_is_taken_where_none_is_named(repo, tmp_path):
     done = samples(repo, 2**22 + 1, cwd=home)    # beyond any process id
     assert done.returncode == 0, done.stderr
     assert "it has ended" in done.stdout and json.loads((repo / "calls").read_text())[1][0] == "runs/new chain"
+    assert (home / "runs/new chain/SAMPLES.md").read_text() == "samples"
 
 
 def test_a_failing_report_is_named(repo, out):
@@ -433,7 +476,8 @@ def test_the_report_survives_its_terminal(repo, out):
     until(lambda: "log: " in terminal.read())
     os.close(terminal.fd)
     assert terminal.ended() == 0 and run.wait() == 0
-    until((repo / "SAMPLES.md").exists)
+    until((out / "SAMPLES.md").exists)
+    assert not (repo / "SAMPLES.md").exists()
     until(lambda: "done: " in (out / "samples.log").read_text())
 
 

@@ -1,11 +1,14 @@
 """What commands share: options, exit codes, and the lines at the start and the end of a run."""
 
+import os
 import signal
 import sys
 
+import numpy as np
 import pytest
 
-from rl import command, config
+from qwen2_jax import SHAPES
+from rl import command, config, device
 from rl.datalog import RunLog, step_metrics
 from rl.errors import InputError
 from rl.settings import Settings
@@ -48,6 +51,30 @@ def test_the_start_says_what_was_set(capsys):
     command.announce(loaded, {"model": "tiny", "clip": ""})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("warning: STEPZ") and [line.strip() for line in lines[1:]] == ["set: STEPS=7", "model: tiny"]
+
+
+def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
+    """REMAT=auto comes to one that MEMORY_GB has room for; the run's config.yaml has that, so resuming changes nothing."""
+    def decided(**environ):
+        return command.with_remat(config.load(environ), SHAPES["0.5B"], np.dtype("float32"), 256)
+
+    small, large = decided(MEMORY_GB="3"), decided(MEMORY_GB="64")
+    assert (small.settings.model.remat, large.settings.model.remat) == ("full", "none")
+    assert "3.00 GB, MEMORY_GB" in small.origins["remat"]
+    assert decided(MEMORY_GB="64", REMAT="full").settings.model.remat == "full", "what was asked for stays"
+    command.announce(small, {})
+    assert "REMAT" not in capsys.readouterr().out, "nobody set it"
+    (tmp_path / "config.yaml").write_text(config.dump(small.settings))
+    assert decided(RESUME=str(tmp_path)).settings.model.remat == "full"
+
+
+def test_the_machine_is_asked_where_nothing_is_set(monkeypatch):
+    """Half of the machine's memory, or of a container's share where that is less."""
+    budget, whose = device.memory_budget(0)
+    assert 0 < budget <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2 and whose.startswith("half")
+    monkeypatch.setattr(device.Path, "exists", lambda path: True)
+    monkeypatch.setattr(device.Path, "read_text", lambda path: "1000000\n")
+    assert device.memory_budget(0)[0] == 500_000 and device.memory_budget(2)[0] == 2e9
 
 
 def test_the_end_shows_the_signs(tmp_path, capsys):

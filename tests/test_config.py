@@ -375,7 +375,7 @@ def test_resume_takes_every_setting_from_the_run(tmp_path):
     assert loaded.origins["group"] == f"run {folder}" and loaded.origins["resume"] == "env RESUME"
 
 
-@pytest.mark.parametrize("name", ["STEPS", "MAX_STEPS", "SAVE_EVERY", "KEEP_LAST", "MAX_HOURS"])
+@pytest.mark.parametrize("name", ["STEPS", "MAX_STEPS", "SAVE_EVERY", "KEEP_LAST", "MAX_HOURS", "EVAL_EVERY"])
 def test_resume_lets_these_change(tmp_path, name):
     """How long the run goes on and how often it saves do not alter what is computed."""
     loaded = load({"RESUME": run_folder(tmp_path), name: "77"})

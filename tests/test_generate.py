@@ -76,6 +76,21 @@ def test_compaction_changes_nothing():
     assert dropped.finish_B == whole.finish_B
 
 
+def test_rows_are_told_of_once_when_they_are_whole():
+    """Each row exactly once, between blocks, with what it has in the end; the short ones before the long ones."""
+    model, told = small_model.model(stop_ids=tuple(range(0, 300, 9))), []
+    keys = g.row_keys(g.step_key(0, 0), NAMES, 4)
+
+    def ended(rows, out):
+        told.append({int(row): out.ids_BT[row].tolist() for row in rows})
+
+    out = g.generate(model, None, PROMPTS, 4, g.Sampling(max_new_tokens=24, block=4), keys, 0, ended)
+    assert sorted(row for rows in told for row in rows) == list(range(12)) and len([rows for rows in told if rows]) > 2
+    assert all(out.ids_BT[row].tolist() == ids for rows in told for row, ids in rows.items())
+    lengths = [out.length_B[row] for rows in told for row in rows]
+    assert max(lengths[:4]) <= min(lengths[-4:])
+
+
 def test_randomness_is_seed_step_task_and_sample():
     """Each of the four changes the sample, and nothing else does."""
     base = run(PROMPTS[:1], NAMES[:1])
@@ -127,7 +142,7 @@ def test_draws_follow_the_distribution(V):
     mass[rng.random(V) < 0.3] = 0
     B = 40_000
     mass_BV, u_B = jnp.broadcast_to(jnp.asarray(mass, jnp.float32), (B, V)), jax.random.uniform(jax.random.key(0), (B,))
-    drawn = np.asarray(g.draw(mass_BV, u_B))
+    drawn = np.asarray(g.draw(mass_BV.T, u_B))
     p = mass / mass.sum()
 
     assert (np.abs(np.bincount(drawn, minlength=V) / B - p) <= 5 * np.sqrt(p * (1 - p) / B)).all()
@@ -136,8 +151,8 @@ def test_draws_follow_the_distribution(V):
 def test_draw_at_the_ends():
     """u = 0 gives the first id with mass, u just below 1 the last, whatever rounding does."""
     mass = jnp.asarray([[0, 0, 3, 0, 1, 0.0], [0, 1, 0, 0, 0, 0]])
-    assert g.draw(mass, jnp.asarray([0.0, 0.0])).tolist() == [2, 1]
-    assert g.draw(mass, jnp.asarray([1.0, 1.0])).tolist() == [4, 1]
+    assert g.draw(mass.T, jnp.asarray([0.0, 0.0])).tolist() == [2, 1]
+    assert g.draw(mass.T, jnp.asarray([1.0, 1.0])).tolist() == [4, 1]
 
 
 def test_top_k_and_top_p_on_hand_computed_masses():

@@ -120,7 +120,7 @@ def test_packed_gradient_is_the_plain_gradient(temperature):
 
 @pytest.mark.parametrize("change", [
     dict(logit_chunk=5), *[pytest.param(change, marks=pytest.mark.slow)
-                           for change in (dict(logit_chunk=64), dict(remat="none"), dict(remat="dots"))]])
+                           for change in (dict(logit_chunk=64), dict(remat="none"), dict(remat="dots"), dict(remat="mlp"))]])
 def test_memory_settings_change_memory_only(change):
     """Chunk size and remat leave loss and gradient alone."""
     out = rollouts()

@@ -38,7 +38,8 @@ def test_the_adapter_is_added_as_its_formula_says():
     x = np.random.default_rng(0).standard_normal((5, CFG.hidden_size))
     w, a, b = (np.asarray(m, np.float64) for m in (base["weight"], pair["a"], pair["b"]))
 
-    np.testing.assert_allclose(project(jnp.float32(x), base, pair, ADAPTER["scale"]), x @ w + 8 / 4 * (x @ a) @ b, atol=1e-5)
+    found, = project(jnp.float32(x), [base], [pair], ADAPTER["scale"])
+    np.testing.assert_allclose(found, x @ w + 8 / 4 * (x @ a) @ b, atol=1e-5)
 
 
 def test_the_real_models_count():

@@ -68,7 +68,7 @@ def test_untied_head_is_used():
     """With lm_head the logits come from it, not from the embedding."""
     head = PARAMS["embed_tokens"][::-1]
     hidden = jnp.ones((2, CFG.hidden_size))
-    np.testing.assert_allclose(head_logits({**PARAMS, "lm_head": head}, hidden), head_logits(PARAMS, hidden)[:, ::-1], rtol=1e-5)
+    np.testing.assert_allclose(head_logits({**PARAMS, "lm_head": head}, hidden), head_logits(PARAMS, hidden)[::-1], rtol=1e-5)
 
 
 def test_nothing_looks_ahead():
@@ -79,7 +79,7 @@ def test_nothing_looks_ahead():
     def logit(embedded):
         positions = padded_positions(mask)
         params = {**PARAMS, "embed_tokens": embedded}
-        from qwen2_jax import Causal
+        from attention import Causal
         hidden, _ = run_layers(params, ADAPTER, jnp.arange(10)[None], positions, Causal(mask), [None] * 2, CFG)
         return hidden[0, t].sum()
 

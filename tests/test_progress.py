@@ -97,6 +97,32 @@ def test_pace_and_time_to_go_by_hand(capsys):
     assert f"{160 / 42:.2f} rollouts/s  eta {clock(42 / 20 * 79)}" in last
 
 
+EVALUATED = {"eval/reward": 0.75, "eval/pass_rate": 0.5, "eval/style": None, "eval/depth": 2.0, "eval/entropy": 0.25,
+             "eval/time": 30.0, "eval/completions/mean_length": 40.0, "eval/tasks": 24, "eval/solved_at_least_once": 13}
+
+
+def test_an_evaluation_is_a_line_and_counts_in_the_time_to_go(capsys):
+    """Its figures by hand; the time to go has those still to come, the one that is due now among them."""
+    progress = Progress(10, eval_every=4)
+    progress.evaluated(0, EVALUATED)
+    for step in (1, 4, 9, 10):
+        progress.step(step, METRICS | {"step_time": 2.0}, 8)
+    line, *steps = capsys.readouterr().out.splitlines()
+    assert line == ("eval 0/10  reward 0.750  pass 0.500  style -  depth 2.00  solved 13 of 24 held-out tasks  entropy 0.250  "
+                    "length 40  30.0 s")
+    left = [clock(n * 2 + evals * 30) for n, evals in ((9, 3), (6, 3), (1, 1), (0, 1))]
+    assert [said.split("eta ")[1] for said in steps] == left
+
+
+def test_on_a_terminal_an_evaluation_stands_above_the_bar():
+    """The line stays, the bar below it is the same."""
+    with on_terminal() as terminal, Progress(4, 2) as progress:
+        progress.step(2, METRICS, 8)
+        progress.evaluated(2, EVALUATED)
+        line, bar = terminal.screen()
+    assert line.startswith("eval 2/4  reward 0.750") and bar.startswith("2/4 [")
+
+
 # ---- off a terminal --------------------------------------------------------------------------------------------------
 
 def test_a_file_gets_one_plain_line_a_step(capsys):

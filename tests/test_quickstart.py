@@ -44,6 +44,9 @@ def test_quickstart_trains_compares_and_reports(clone):
     assert done.returncode == 0, done.stdout
     assert [row["step"] for row in read_rows(out / "train" / "metrics.jsonl")] == [1, 2]
     assert "pass rate" in done.stdout and str(out / "report.html") in done.stdout and "query.py --task gcd" in done.stdout
+    assert len(done.stdout.splitlines()) < 90 and "passed  reward" not in done.stdout, done.stdout
+    assert done.stdout.count("pass rate by task") == 0 and str(out / "log.txt") in done.stdout
+    assert "passed  reward" in (out / "log.txt").read_text(), "the tables of tasks are kept"
     page = (out / "report.html").read_text()
     assert "<svg" in page and "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
 
@@ -51,6 +54,12 @@ def test_quickstart_trains_compares_and_reports(clone):
     again = quickstart(clone)
     assert again.returncode == 0 and "training: " in again.stdout and "is there" in again.stdout, again.stdout
     assert (out / "train" / "metrics.jsonl").stat().st_mtime_ns == metrics
+
+
+def test_quickstart_hides_no_error(clone):
+    """Settings that make no sense: said here although the stages are quiet, with the exit code of the stage."""
+    done = quickstart(clone, TEMPERATURE="0")
+    assert done.returncode == 2 and "TEMPERATURE=0" in done.stdout and "check of the settings" in done.stdout, done.stdout
 
 
 def test_quickstart_explains_itself(root):

@@ -201,15 +201,15 @@ def test_a_run_without_probes_shows_its_own_tasks(run):
 def test_gaming_is_marked(tmp_path):
     """Depth that rises alone, tasks lost, weak cases, a failing grader, attempts on it, lost updates: each with a mark."""
     log = RunLog(tmp_path)
-    for step in range(1, 11):
-        rows = [good(depth=step), bad(flags=("frame",) if step > 5 else ())]
-        groups = [Group("a", [], rows), Group("b", [], [good(), bad()] if step < 3 else [bad(), bad()])]
+    for step in range(1, 31):
+        rows = [good(depth=step), bad(flags=("frame",) if step > 15 else ())]
+        groups = [Group("a", [], rows), Group("b", [], [good(), bad()] if step < 7 else [bad(), bad()])]
         log.completions(step, groups)
-        log.step(step, {**step_metrics(groups), "skipped_steps": 0 if step < 10 else 1, "grader/internal_error_rate": 0.5,
-                        "grader/rechecked": 1, "grader/recheck_failed": int(step > 7)})
+        log.step(step, {**step_metrics(groups), "skipped_steps": 0 if step < 30 else 1, "grader/internal_error_rate": 0.5,
+                        "grader/rechecked": 1, "grader/recheck_failed": int(step > 27)})
     alarms = " ".join(check_page(page(gather(tmp_path))).alarms)
     for words in ("style gaming: likely, depth", "tasks lost: 1 (b)", "attempts on the grader: 125.00",
-                  "ALARM: the grader failed on 50.00%", "weak cases: 3 of 10", "not finite: 1"):
+                  "ALARM: the grader failed on 50.00%", "weak cases: 3 of 30", "not finite: 1"):
         assert words in alarms
     quiet = write_run(tmp_path / "quiet", 10, [Group("a", [], [good(), good()])])
     text = (quiet / "metrics.jsonl").read_text().replace('"skipped_steps": 0', '"skipped_steps": 1')
@@ -340,6 +340,24 @@ def test_a_missing_value_is_a_gap_and_a_missing_verdict_is_none():
     assert values(Line("x", "verdict/timeout"), rows) == [0.0] * 15
     odd = [{"reward": found} for found in (0.25, math.nan, True, "1", None)]
     assert values(Line("x", "reward", True), [*odd, {}]) == [0.75, *[None] * 5]
+
+
+def test_evaluations_are_points_joined_by_straight_lines(run):
+    """Beside training's own curve, from the base model at step 0 on; the words name first and last value; a run without any, or
+    with damaged ones, is drawn as far as it can be."""
+    svg_of = lambda report: draw(next(curve for curve in CURVES if curve.name == "pass_rate"), report.curve_rows)  # noqa: E731
+    assert gather(run).evals == [] and "held-out" not in svg_of(gather(run))
+
+    (run / "eval.jsonl").write_text("".join(json.dumps({"step": step, "eval/pass_rate": rate, "eval/samples": 48}) + "\n"
+                                            for step, rate in ((0, 0.25), (5, 0.5), (12, 1.0))) + "damaged\n")
+    report = gather(run)
+    svg = svg_of(report)
+    line, dots = (re.findall(rf'd="([^"]*)" class="{kind} l1"', svg)[-1] for kind in ("mean", "dots"))    # after its name
+    assert points(line) == points(dots) and len(points(line)) == 3, "neither smoothed nor broken where steps have none"
+    assert "held-out: goes from 0.250 to 1.000, lowest 0.250 at step 0, highest 1.000 at step 12, 3 of 13 steps" in svg
+    text = Read(page(report)).text
+    assert "pass rate, held-out, on the way 0.250 \u2192 1.000 48 samples each, after 0 and 12 steps" in text
+    assert "evaluations: 1 damaged rows are left out" in text and "12 of 12 steps" in text
 
 
 def test_every_curve_is_a_file_of_its_own_and_on_the_page(script, run):

@@ -72,7 +72,7 @@ def copy_of_scripts(root, tmp_path):
 def run_script(folder, tmp_path, **variables):
     bare = tmp_path / "no uv"    # a PATH on which there is none, whatever this machine has
     bare.mkdir(exist_ok=True)
-    for name in "bash dirname sha256sum env".split():
+    for name in "bash dirname sha256sum env tee".split():
         if not (bare / name).exists():
             (bare / name).symlink_to(shutil.which(name))
     return subprocess.run([folder / "scripts" / "test.sh"], cwd=tmp_path, env=os.environ | {"PATH": str(bare)} | variables,
@@ -106,13 +106,29 @@ def test_test_script_runs_pytest_in_its_own_repo(root, tmp_path):
     folder = copy_of_scripts(root, tmp_path)
     (folder / ".venv" / "bin").mkdir(parents=True)
     python = folder / ".venv" / "bin" / "python"
-    python.write_text('#!/bin/sh\nprintf "%s|" "$PWD" "$@"; echo\n')
+    python.write_text('#!/bin/sh\nprintf "%s|" "$PWD" "$@" | tee -a calls; echo | tee -a calls\n')
     python.chmod(0o755)
     (folder / "requirements.txt").write_text("")
     first, second = run_script(folder, tmp_path), run_script(folder, tmp_path)
 
-    assert "|-m|pip|install|" in first.stdout and first.stdout.startswith("installing requirements-dev.txt into .venv\n")
+    installed, first_tests, _ = (folder / "calls").read_text().splitlines()
+    assert "|-m|pip|install|" in installed and first.stdout == f"installing requirements-dev.txt into .venv\n{first_tests}\n"
     assert second.stdout.splitlines() == [f"{folder}|-m|pytest|-m|not real and not slow|"]
+
+
+def test_an_installation_that_fails_is_shown(root, tmp_path):
+    """Silent while it goes well; when not, all that it said, and its exit code."""
+    folder = copy_of_scripts(root, tmp_path)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text("#!/bin/sh\necho collecting; echo no such version >&2; exit 3\n")
+    python.chmod(0o755)
+    (folder / "requirements.txt").write_text("")
+    done = run_script(folder, tmp_path)
+
+    assert done.returncode == 3 and done.stdout == "installing requirements-dev.txt into .venv\n"
+    assert done.stderr.splitlines() == ["collecting", "no such version",
+                                        "the packages of requirements-dev.txt could not be installed; why stands above"]
 
 
 def test_test_script_explains_itself_without_installing(root, tmp_path):

@@ -7,10 +7,10 @@ from rl.signs import signs_of, signs_text, tasks_lost
 from tests.test_datalog import group, sample, step_metrics
 
 
-def run(folder, story):
+def run(folder, story, steps=30):
     """A run whose step holds the groups that `story(step)` gives."""
     log = RunLog(folder)
-    for step in range(1, 11):
+    for step in range(1, steps + 1):
         groups = story(step)
         log.completions(step, groups)
         log.step(step, step_metrics(groups))
@@ -20,7 +20,7 @@ def run(folder, story):
 def test_gaming_and_a_lost_task_are_seen(tmp_path):
     """Depth doubles, the pass rate stands, one task is solved early and not at the end: both are told by name."""
     def story(step):
-        late = step > 5
+        late = step > 15
         return [group(sample(depth=4 if late else 2), sample(False), task="kept"),
                 group(sample(late), sample(late), task="won"), group(sample(not late), sample(not late), task="gone")]
 
@@ -30,9 +30,18 @@ def test_gaming_and_a_lost_task_are_seen(tmp_path):
     assert "likely, depth rose" in signs_text(signs) and "tasks lost: 1 (gone)" in signs_text(signs)
 
 
+@pytest.mark.parametrize("steps, words", [(5, "style gaming: too few steps to tell (5, of at least 25)"),
+                                          (24, "style gaming: too few steps to tell (24, of at least 25)"),
+                                          (25, "style gaming: likely, depth rose")])
+def test_a_short_run_raises_no_alarm(tmp_path, steps, words):
+    """The same rise of depth at a flat pass rate is a sign from 25 steps on; before, the line says why there is no judgement."""
+    signs = run(tmp_path, lambda step: [group(sample(depth=4 if 2 * step > steps else 2), sample(False))], steps)
+    assert signs.end["depth"] > signs.early["depth"] and words in signs_text(signs)
+
+
 def test_an_honest_gain_is_not_called_gaming(tmp_path):
     """Depth and pass rate rise together: no alarm, nothing lost."""
-    signs = run(tmp_path, lambda step: [group(sample(depth=step), sample(step > 5, depth=step))])
+    signs = run(tmp_path, lambda step: [group(sample(depth=step), sample(step > 15, depth=step))])
     assert signs.end["pass_rate"] > signs.early["pass_rate"]
     assert "style gaming: not seen" in signs_text(signs) and signs.lost == []
 
@@ -40,7 +49,7 @@ def test_an_honest_gain_is_not_called_gaming(tmp_path):
 def test_steps_without_gradient_are_counted(tmp_path):
     """A step counts when none of its groups differ; the share of such groups is over all steps."""
     same, mixed = group(sample(), sample()), group(sample(), sample(False))
-    signs = run(tmp_path, lambda step: [same, mixed if step > 4 else same])
+    signs = run(tmp_path, lambda step: [same, mixed if step > 4 else same], 10)
     assert (signs.steps, signs.without_gradient) == (10, 4)
     assert signs.groups_without_signal == pytest.approx((4 * 1 + 6 * 0.5) / 10)
     assert "4 of 10" in signs_text(signs)

@@ -6,16 +6,20 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import yaml
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 import train_grpo
-from rl import checkpoint, command, pretrained
+from rl import checkpoint, command, evaluate, pretrained
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.lock import claimed
+from rl.signals import Interrupted
+from rl.taskset import load_tasks
 from tests.taught_checkpoint import taught_names
 from tests.test_tracker import FakeWandb
 
@@ -197,6 +201,63 @@ def test_dry_run_needs_no_files_and_writes_none(train, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.fixture
+def no_cache(monkeypatch, tmp_path):
+    """A machine whose hub cache is empty; the hub itself may not be asked."""
+    asked = []
+
+    def download(repo_id, local_files_only=False, **options):
+        asked.append(local_files_only)
+        raise LocalEntryNotFoundError("not there")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    yield
+    assert all(asked), "--dry-run asked the hub"
+
+
+TINY_STEP = {"MAX_NEW_TOKENS": "16", "GROUP": "2", "TASKS_PER_STEP": "1"}
+
+
+@pytest.mark.parametrize("model", ["0.5B", "Qwen/Qwen2.5-Coder-0.5B-Instruct"])
+def test_dry_run_says_that_a_model_is_not_here(train, no_cache, monkeypatch, model):
+    """Its shapes are known, so the plan is made and the exit code is 0; the last lines say what is missing and how to get it."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    code, out, err = train({"MODEL": model} | TINY_STEP, "--dry-run")
+    last = out[out.index("\nmodel: "):]
+    assert code == 0 and "peak" in out, err
+    assert "NOT on this machine" in last and "Qwen/Qwen2.5-Coder-0.5B-Instruct is not in the hub cache" in last
+    assert "fetched from the hub at first use" in last and "\n  hf download Qwen/Qwen2.5-Coder-0.5B-Instruct" in last
+
+
+def test_dry_run_names_the_ways_on_where_nothing_can_be_fetched(train, monkeypatch, tmp_path):
+    """HF_HUB_OFFLINE: that too is said, and the three ways on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    code, out, _ = train({"MODEL": "7B", "LORA_RANK": "2"} | TINY_STEP, "--dry-run")
+    assert code == 0 and "NOT on this machine" in out and "HF_HUB_OFFLINE is set" in out and "Three ways on" in out
+
+
+def test_dry_run_of_a_model_of_unknown_shape_prints_the_settings_and_ends_with_2(train, no_cache, monkeypatch):
+    """A hub id that is not cached: no plan can be made, which is an error; the settings are there."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    code, out, err = train({"MODEL": "somebody/model"}, "--dry-run")
+    assert code == 2 and "env MODEL" in out and "peak" not in out
+    assert "somebody/model is not in the hub cache" in err and "no memory can be planned" in err and "hf download" in err
+
+
+def test_dry_run_of_a_folder_without_weights_plans_from_its_config(train, taught_model, tmp_path):
+    """config.json has the shapes; what else is missing is named. A whole folder is said to be there."""
+    folder = tmp_path / "half"
+    shutil.copytree(taught_model, folder)
+    (folder / "model.safetensors").unlink()
+    code, out, err = train({"MODEL": str(folder)} | TINY_STEP, "--dry-run")
+    assert code == 0 and "peak" in out and "NOT on this machine, or not whole" in out and f"in {folder}" in out, err
+    code, out, _ = train({"MODEL": str(taught_model)} | TINY_STEP, "--dry-run")
+    assert code == 0 and f"model: on this machine, in {taught_model}\n" in out and "NOT" not in out
+
+
 def test_help_lists_every_setting(train):
     """--help exits 0 and names settings with their limits."""
     code, out, _ = train({}, "--help")
@@ -219,6 +280,9 @@ BAD = [
     ({"ATTENTION": "cudnn"}, (), "ATTENTION=cudnn"),
     ({"DYNAMIC_SAMPLING": "1", "TASKS_PER_STEP": "4"}, (), "DYNAMIC_SAMPLING=true.*4 tasks"),
     ({"ADVANTAGE": "passk"}, (), "PASS_K=4 with GROUP=4"),
+    ({"EVAL_EVERY": "-1"}, (), "EVAL_EVERY=-1"),
+    ({"EVAL_EVERY": "2", "EVAL_TASKS": "99"}, (), "EVAL_TASKS=99, but 24 tasks"),
+    ({"EVAL_EVERY": "2", "SPLIT": "all"}, (), "EVAL_EVERY=2 with SPLIT=all"),
     ({}, ("--steps=3",), "--steps=3"),
 ]
 
@@ -356,6 +420,79 @@ def no_disk_check(folder):
     (folder / "site" / "sitecustomize.py").write_text(
         "import shutil\nreal = shutil.disk_usage\nshutil.disk_usage = lambda path: real(path)._replace(free=10**12)\n")
     return folder / "site"
+
+
+@pytest.fixture
+def on_known_tasks(monkeypatch):
+    """Evaluations on the very tasks that this model knows and trains on: the likeliest to disturb it, and to show a change."""
+    known = {"split": "train", "task_names": SMALL["TASK_NAMES"]}
+    monkeypatch.setattr(evaluate, "load_tasks", lambda data: load_tasks(replace(data, **known)))
+
+
+@pytest.fixture
+def evaluated(train, taught_model, tmp_path, on_known_tasks, monkeypatch):
+    """A run of six steps with EVAL_EVERY=4: its folder, what it said, and the calls of its tracker."""
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb())
+    more = {"STEPS": "6", "STYLE_WEIGHT": "0.5", "EVAL_EVERY": "4", "EVAL_SAMPLES": "3", "TRACKER": "wandb"}
+    code, out, err = train(environ(taught_model, tmp_path / "evaluated", **more))
+    assert code == 0, err
+    return tmp_path / "evaluated", out, sys.modules["wandb"].calls
+
+
+def eval_rows(run):
+    """The rows of eval.jsonl, but for the clock."""
+    return [{name: value for name, value in row.items() if name != "eval/time"} for row in read_rows(run / "eval.jsonl")]
+
+
+def test_evaluations_change_nothing_and_are_told(whole, evaluated):
+    """Adapter, moments, samples and metrics are those of a run without; rows of the base model, of step 4 and of the last; the
+    same numbers in lines of their own, in the tracker beside the step's, and on the page."""
+    run, out, calls = evaluated
+    assert_same_run(whole[0], run, 6)
+    assert not (whole[0] / "eval.jsonl").exists()
+
+    rows = eval_rows(run)
+    assert [row["step"] for row in rows] == [0, 4, 6]
+    assert {(row["eval/tasks"], row["eval/samples"]) for row in rows} == {(4, 12)}
+    assert 0 < rows[0]["eval/pass_rate"] < 1 and rows[0] != rows[2] | {"step": 0}, "the adapter made no difference"
+    said = [line.split("  ") for line in out.splitlines() if line.startswith("eval ")]
+    assert [parts[:3] for parts in said] == [[f"eval {row['step']}/6", f"reward {row['eval/reward']:.3f}",
+                                              f"pass {row['eval/pass_rate']:.3f}"] for row in rows]
+    logged = [(step, values) for call, (values, step), _ in calls[1:-1]]
+    assert [(step, "eval/reward" in values) for step, values in logged] == [
+        (0, True), (1, False), (2, False), (3, False), (4, False), (4, True), (5, False), (6, False), (6, True)]
+    assert logged[-1][1]["eval/reward"] == rows[-1]["eval/reward"]
+    page = (run / "report.html").read_text()
+    assert "pass rate, held-out" in page and "pass rate, held-out" in (run / "curves" / "pass_rate.svg").read_text()
+    assert "held-out" not in (whole[0] / "curves" / "pass_rate.svg").read_text()
+
+
+def test_an_evaluation_that_was_stopped_is_made_when_the_run_goes_on(train, taught_model, tmp_path, evaluated, monkeypatch):
+    """SIGTERM while the adapter of step 4 is evaluated: 143, that step is saved and has no row; resumed, the run and all rows are
+    those of the run that nothing stopped. So are they after going back to an earlier checkpoint."""
+    run, of = tmp_path / "run", evaluate.Evaluation.of
+    with monkeypatch.context() as patch:
+        looked = iter([False, True])
+        patch.setattr(evaluate.Evaluation, "of", lambda *arguments: stop() if next(looked) else of(*arguments))
+        env = environ(taught_model, run, STEPS="6", STYLE_WEIGHT="0.5", EVAL_EVERY="4", EVAL_SAMPLES="3", SAVE_EVERY="100")
+        code, out, _ = train(env)
+    assert code == 143 and "saved step 4" in out and [row["step"] for row in eval_rows(run)] == [0]
+    assert train({"RESUME": str(run), "SAVE_EVERY": "1"})[0] == 0
+    assert_same_run(evaluated[0], run, 6)
+    assert eval_rows(run) == eval_rows(evaluated[0])
+
+    for step in (5, 6):    # back to step 4, which has its row; the row of 6 and a torn one are from a future that is undone
+        shutil.rmtree(run / "checkpoints" / f"step_0000{step}")
+    kept = (run / "eval.jsonl").read_text().replace('{"step": 6, "eval/', '{"step": 6, "eval/undone": 1, "eval/')
+    (run / "eval.jsonl").write_text(kept + '{"step": 7, "ev')
+    assert train({"RESUME": str(run)})[0] == 0
+    assert_same_run(evaluated[0], run, 6)
+    assert eval_rows(run) == eval_rows(evaluated[0])
+
+
+def stop():
+    """What SIGTERM does where it is not held back."""
+    raise Interrupted(signal.SIGTERM)
 
 
 @pytest.mark.slow

@@ -1,0 +1,300 @@
+"""How fast is a training step on this machine, where does its time go, and how near is it to what the machine can do?
+
+    python scripts/bench.py                                  # MODEL and other settings are variables, as for train_grpo.py
+    python scripts/bench.py --parts sampler --rounds 3       # of load, sampler, update, step, grading
+    python scripts/bench.py --grow                           # how cost grows with GROUP, MAX_NEW_TOKENS, TASKS_PER_STEP
+    python scripts/bench.py --workload work.py               # P, G, N, SYSTEM, USER from a file: one prompt, P times
+    python scripts/bench.py --beside 'python other.py model' # runs that between our rounds and passes its output on
+
+Every completion gets exactly MAX_NEW_TOKENS tokens and every group has signal (rewards are drawn at random, after real
+grading), so all rounds do the same work. Compiling is timed apart. The share beside a figure is what its matrix products
+would take of that time at the rate of one large fp32 product, measured here first; real tokens count, padding does not.
+"""
+import argparse
+import os
+import resource
+import runpy
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qwen2_jax import ModelConfig, prefill, projection_shapes
+from rl import command, config, grpo, lora, pretrained
+from rl.device import Compiling
+from rl.errors import InputError
+from rl.generate import PROMPT_BUCKET, generate, left_pad, row_keys, step_key
+from rl.loop import Prompt, objective_of, optimiser_of, prepare, sampling_of, train_step
+from rl.packing import pack
+from rl.reward import Grader
+from rl.settings import Settings
+from rl.taskset import load_tasks
+
+PARTS = ("load", "sampler", "update", "step", "grading")
+SQUARE = 2048  # rows of the product that stands for what the machine can do
+GRADED = 400
+GROWTH = {"GROUP": (4, 8, 16, 32), "MAX_NEW_TOKENS": (64, 128, 256), "TASKS_PER_STEP": (2, 4, 8)}
+
+
+class Bench(NamedTuple):
+    """What the parts work on."""
+
+    model: pretrained.Model
+    prompts: list[Prompt]
+    settings: Settings
+    limit: float  # FLOP a second
+
+    @property
+    def tokens(self) -> int:
+        """Sampled in a step."""
+        return len(self.prompts) * self.settings.generation.group * self.settings.generation.max_new_tokens
+
+
+class Unending:
+    """A model's chat without stop ids, so that every completion has the full length."""
+
+    stop_ids = ()
+
+    def __init__(self, chat):
+        self.vocab_used, self.decode, self.encode = chat.vocab_used, chat.decode, chat.encode
+
+
+class RandomRewards:
+    """A grader whose grades are real but for the reward, so that every group has signal."""
+
+    def __init__(self, grader: Grader):
+        self._grader, self._rng = grader, np.random.default_rng(0)
+
+    def grade(self, pairs):
+        """The grader's grades, with rewards at random."""
+        return [grade._replace(reward=float(self._rng.random())) for grade in self._grader.grade(pairs)]
+
+
+def main(arguments=None) -> int:
+    """Measure what was asked for; returns the exit code."""
+    given = asked(arguments)
+    work = runpy.run_path(str(given.workload)) if given.workload else {}
+    shape = dict(zip(("TASKS_PER_STEP", "GROUP", "MAX_NEW_TOKENS"), map(work.get, "PGN"), strict=True)) if work else {}
+    settings = settings_with(**shape).settings
+    limit = machine_limit()
+    print(f"{'machine':>9}: {limit / 1e9:.0f} GFLOP/s in an fp32 product of {SQUARE} rows, cubed", flush=True)
+    bench = shaped(loaded(settings), limit, work, shape)
+    settings = bench.settings
+    print(f"{'work':>9}: {len(bench.prompts)} prompts of {min(len(p.ids) for p in bench.prompts)} to "
+          f"{max(len(p.ids) for p in bench.prompts)} tokens x {settings.generation.group} samples of "
+          f"{settings.generation.max_new_tokens}, remat {settings.model.remat}", flush=True)
+    if given.grow:
+        grow(bench, shape, work)
+        return 0
+    measures = {"sampler": sampler, "update": update, "step": step, "grading": grading}
+    for round_ in range(given.rounds):
+        for part in given.parts:
+            if part in measures:
+                measures[part](bench)
+        if given.beside and round_ + 1 < given.rounds and subprocess.run(shlex.split(given.beside)).returncode:
+            raise InputError(f"--beside {given.beside!r} failed; see above")
+    return 0
+
+
+def asked(arguments):
+    """The command line; exits with 2 where it makes no sense."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default=",".join(PARTS), metavar="A,B")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--grow", action="store_true")
+    parser.add_argument("--workload", type=Path)
+    parser.add_argument("--beside", metavar="COMMAND")
+    given = parser.parse_args(arguments)
+    given.parts = given.parts.split(",")
+    if unknown := sorted(set(given.parts) - set(PARTS)):
+        parser.error(f"unknown part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    if given.rounds < 1:
+        parser.error(f"--rounds {given.rounds}: at least 1")
+    if given.workload and not given.workload.is_file():
+        parser.error(f"--workload {given.workload}: no such file")
+    return given
+
+
+def settings_with(**shape) -> config.Loaded:
+    """The settings of the environment, with those given."""
+    environ = {**os.environ, **{name: str(value) for name, value in shape.items()}}
+    return command.with_adapter(config.load(environ, training=True))
+
+
+def shaped(model: pretrained.Model, limit: float, work: dict, shape: dict) -> Bench:
+    """A model and the work of that shape for it."""
+    loaded = settings_with(**shape)
+    prompts = prompts_of(model, loaded.settings, work)
+    dtype = model.params["embed_tokens"].dtype
+    settings = command.with_remat(loaded, model.cfg, dtype, max(len(p.ids) for p in prompts)).settings
+    return Bench(model._replace(chat=Unending(model.chat)), prompts, settings, limit)
+
+
+# ---- what the machine could do ---------------------------------------------------------------------------------------
+
+
+def machine_limit() -> float:
+    """FLOP a second of one large fp32 product."""
+    x = jnp.ones((SQUARE, SQUARE), jnp.float32)
+    product = jax.jit(jnp.matmul)
+    product(x, x).block_until_ready()
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        product(x, x).block_until_ready()
+        took.append(time.perf_counter() - started)
+    return 2 * SQUARE**3 / min(took)
+
+
+def layer_flop(cfg: ModelConfig, rank: int) -> float:
+    """Of all projections of all layers and their adapters, for one token."""
+    shapes = [shape for part in projection_shapes(cfg).values() for shape in part.values()]
+    return 2 * cfg.num_hidden_layers * sum(d * e + rank * (d + e) for d, e in shapes)
+
+
+def head_flop(cfg: ModelConfig) -> float:
+    """Of the vocabulary projection, for one token."""
+    return 2 * cfg.vocab_size * cfg.hidden_size
+
+
+def sampler_flop(bench: Bench) -> float:
+    """Prompts once through the layers, sampled tokens through layers and head."""
+    layers = layer_flop(bench.model.cfg, bench.settings.model.lora_rank)
+    return sum(len(p.ids) for p in bench.prompts) * layers + bench.tokens * (layers + head_flop(bench.model.cfg))
+
+
+def update_flop(bench: Bench) -> float:
+    """Forward, and backward by the inputs: the weights are frozen. What remat computes again is no work that had to be done."""
+    tokens = sum(len(p.ids) for p in bench.prompts) + bench.tokens
+    return 2 * (tokens * layer_flop(bench.model.cfg, bench.settings.model.lora_rank) + bench.tokens * head_flop(bench.model.cfg))
+
+
+# ---- the parts -------------------------------------------------------------------------------------------------------
+
+
+def loaded(settings: Settings) -> pretrained.Model:
+    """The model, read from its files, timed."""
+    source, dtype, _ = command.find_model(settings)
+    before, started = peak_rss(), time.perf_counter()
+    model = jax.block_until_ready(pretrained.load(source, dtype))
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
+    print(f"{'load':>9}: {time.perf_counter() - started:.1f} s for {held / 1e9:.2f} GB of weights ({dtype}); peak RSS "
+          f"{before:.2f} -> {peak_rss():.2f} GB", flush=True)
+    return model
+
+
+def prompts_of(model, settings: Settings, work: dict) -> list[Prompt]:
+    """The first tasks' prompts; or, under the names of those, the workload's one prompt."""
+    tasks = load_tasks(settings.data)[: settings.trainer.tasks_per_step]
+    if len(tasks) < settings.trainer.tasks_per_step:
+        raise InputError(f"TASKS_PER_STEP={settings.trainer.tasks_per_step}, but there are {len(tasks)} tasks: lower it")
+    prompts = prepare(tasks, model.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
+    if not work:
+        return prompts
+    said = [{"role": "system", "content": work["SYSTEM"]}, {"role": "user", "content": work["USER"]}]
+    return [Prompt(task, said, model.chat.encode(said)) for task in tasks]
+
+
+def sampler(bench: Bench) -> float:
+    """Sample every prompt's group: seconds."""
+    sampling, names = sampling_of(bench.settings), [p.task.name for p in bench.prompts]
+    N = bench.settings.generation.group
+    return timed("sampler", bench, sampler_flop(bench), lambda: generate(
+        bench.model, adapter_of(bench), [p.ids for p in bench.prompts], N, sampling, row_keys(step_key(0, 0), names, N)),
+        lambda s: f", {bench.tokens / s:.1f} tok/s")[1]
+
+
+def update(bench: Bench) -> float:
+    """One update on all groups, of random ids, with random advantages: its seconds."""
+    rng, N, T = np.random.default_rng(0), bench.settings.generation.group, bench.settings.generation.max_new_tokens
+    objective, vocab = objective_of(bench.settings), bench.model.chat.vocab_used
+    groups = [pack(p.ids, list(rng.integers(0, vocab, (N, T))), [np.full(T, -1.0)] * N, rng.standard_normal(N), objective)
+              for p in bench.prompts]
+    state = grpo.init_state(adapter_of(bench))
+    return timed("update", bench, update_flop(bench), lambda: grpo.update(
+        bench.model.params, state, groups, bench.model.cfg, objective, optimiser_of(bench.settings), vocab))[1]
+
+
+def step(bench: Bench) -> float:
+    """A whole training step, sampling, grading, update: its seconds."""
+    with command.open_sandbox(bench.settings) as sandbox:
+        grader = RandomRewards(Grader(sandbox, [p.task for p in bench.prompts], 0.5, bench.settings.data.case_seed))
+        state = grpo.init_state(adapter_of(bench))
+        return timed("step", bench, sampler_flop(bench) + update_flop(bench), lambda: train_step(
+            bench.model, state, bench.prompts, grader, bench.settings, 0))[1]
+
+
+def grading(bench: Bench) -> float:
+    """The tasks' reference solutions through the sandbox, no two sources alike: seconds."""
+    tasks = load_tasks(bench.settings.data)
+    pairs = [(task, f"{task.reference}\n# {i}") for i, task in zip(range(GRADED), tasks * (GRADED // len(tasks) + 1),
+                                                                     strict=False)]
+    with command.open_sandbox(bench.settings) as sandbox:
+        grader = Grader(sandbox, tasks, 0.5, bench.settings.data.case_seed)
+        grades, seconds = timed("grading", bench, 0, lambda: grader.grade(pairs), lambda s: f", {GRADED / s:.0f} candidates/s")
+    if wrong := sum(not grade.correct for grade in grades):
+        raise InputError(f"{wrong} of {GRADED} reference solutions did not pass: the sandbox does not work here")
+    return seconds
+
+
+def grow(bench: Bench, shape: dict, work: dict) -> None:
+    """Each of the three sizes in turn, the others as set: seconds of prompts, sampler and update, and each to the one before."""
+    for name, values in GROWTH.items():
+        before = None
+        for value in values:
+            now = shaped(bench.model, bench.limit, work, shape | {name: value})
+            print(f"{name}={value}", flush=True)
+            seconds = {"prompts": prompts_alone(now), "sampler": sampler(now), "update": update(now)}
+            if before:
+                growth = ", ".join(f"{part} x {seconds[part] / before[part]:.2f}" for part in seconds)
+                print(f"{'growth':>9}: {growth}", flush=True)
+            before = seconds
+
+
+def prompts_alone(bench: Bench) -> float:
+    """The share of the sampler that does not grow with the group: seconds."""
+    tokens_PS, mask_PS = left_pad([p.ids[:-1] for p in bench.prompts], PROMPT_BUCKET)
+    return timed("prompts", bench, 0, lambda: prefill(bench.model.params, adapter_of(bench), tokens_PS, mask_PS,
+                                                      bench.model.cfg))[1]
+
+
+def adapter_of(bench: Bench):
+    """A new adapter as training begins with."""
+    m = bench.settings.model
+    return lora.init(grpo.adapter_key(0), bench.model.cfg, m.lora_rank, m.lora_alpha)
+
+
+def timed(name: str, bench: Bench, flop: float, work, more=lambda seconds: ""):
+    """(what `work` gives, its seconds without compiling), and a line about it."""
+    started = time.perf_counter()
+    with Compiling() as compiling:
+        result = jax.block_until_ready(work())
+    seconds = time.perf_counter() - started - compiling.seconds
+    share = f", {flop / seconds / bench.limit:.0%} of the machine" if flop else ""
+    compiled = f", compiling {compiling.programs} programs took {compiling.seconds:.1f} s more" if compiling.programs else ""
+    print(f"{name:>9}: {seconds:.1f} s{more(seconds)}{share}, peak RSS {peak_rss():.2f} GB{compiled}", flush=True)
+    return result, seconds
+
+
+def peak_rss() -> float:
+    """GB that this process has held at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except InputError as error:
+        print(f"bench.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
