@@ -11,6 +11,7 @@ import numpy as np
 
 from rl import datalog, lora
 from rl.advantages import advantages, overlong, with_signal
+from rl.device import Compiling
 from rl.errors import InputError
 from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
 from rl.grading import Grading
@@ -178,6 +179,12 @@ def joined(a: Batch, b: Batch) -> Batch:
 
 def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, settings: Settings, step: int):
     """One GRPO step on these prompts: (state, graded groups, the step's metrics row)."""
+    with Compiling() as compiling:
+        state, groups, metrics = _train_step(model, state, prompts, grader, settings, step)
+    return state, groups, metrics | {"compiles": compiling.programs, "time/compile": compiling.seconds}
+
+
+def _train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, settings: Settings, step: int):
     started = time.perf_counter()
     objective, optimiser, passes = objective_of(settings), optimiser_of(settings), []
     batch = collect(model, state.adapter, prompts, grader, settings, step)

@@ -125,6 +125,8 @@ def step_line(step: int, steps: int, metrics: dict, rate: float, left: float) ->
              f"length {shown(metrics, 'completions/mean_length', '.0f')}", f"grad {shown(metrics, 'grad_norm', '.3g')}",
              f"dLoRA {shown(metrics, 'lora_delta_norm', '.3g')}", f"{metrics['step_time']:.1f} s", f"{rate:.2f} rollouts/s",
              f"eta {clock(left)}"]
+    if metrics.get("compiles"):
+        parts.append(f"compiled {metrics['compiles']} programs in {metrics['time/compile']:.1f} s")
     return "  ".join(parts)
 
 

@@ -76,12 +76,12 @@ asked() {    # the settings among the variables of this start, but for those tha
 
 same_as_before() {    # an experiment has one set of settings; its files would otherwise be taken for answers to another question
     local changed
-    [ -e "$out/asked" ] || { asked >"$out/asked"; return; }
+    [ -e "$out/asked" ] || { asked >"$out/asked.new" && mv "$out/asked.new" "$out/asked"; return; }
     changed=$(asked | diff "$out/asked" - | sed -n 's/^< \(.*\)/then \1/p; s/^> \(.*\)/now \1/p' | paste -s -d , - || true)
     [ -z "$changed" ] || refuse "$out holds an experiment with other settings ($changed): choose another OUT, or ask for the same"
 }
 
-into() { local file=$1; shift; "$@" >"$file.new" && mv "$file.new" "$file" && cat "$file"; }
+to() { local file=$1; shift; exec "$@" >"$file"; }    # to FILE COMMAND...
 
 # The lock goes to every process started from here, --detached too, and holds as long as one of them works in the folder.
 [ "$mode" = --detached ] || exec 9>>"$out/lock"
@@ -110,8 +110,10 @@ fi
 probe final train
 probe final heldout
 for split in train heldout; do
-    run_stage "comparison, $split" into "$out/comparison-$split.txt" \
+    run_stage "comparison, $split" to "$out/comparison-$split.new" \
         "$python" "$root/run_probe.py" --compare "$out/baseline-$split.json" "$out/final-$split.json"
+    mv "$out/comparison-$split.new" "$out/comparison-$split.txt"
+    cat "$out/comparison-$split.txt"
 done
 run_stage report "$python" "$root/scripts/report.py" "$out"
 run_stage samples "$python" "$root/scripts/report_samples.py" "$out" --out "$out/SAMPLES.md"

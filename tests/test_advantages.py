@@ -18,8 +18,10 @@ def test_advantages_by_hand():
     np.testing.assert_allclose(advantages([[0, 0, 0, 1.0]]), [[-1 / 3**0.5] * 3 + [3**0.5]], rtol=1e-6)
 
 
+@pytest.mark.known_bug(5)
 @pytest.mark.parametrize("rewards", [
-    [0.1] * 8, [1e6] * 8, [0.0] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1], [0, 5e-324, 0, 0, 0, 0, 0, 0],
+    [0.1] * 8, [1e6] * 8, [0.0] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [0.1] * 4 + [np.nextafter(0.1, 1)] * 4,
+    [1e6] * 7 + [1e6 + 1], [1e6] * 7 + [np.nextafter(1e6, 0)], [-1e6, 1e6] * 4, [0, 5e-324, 0, 0, 0, 0, 0, 0],
     [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 8, [np.nan] * 7 + [1.0]])
 def test_advantages_are_bounded(rewards):
     """Never NaN, never beyond sqrt(N - 1), exactly 0 where all are equal, whatever the scale of the rewards."""
@@ -102,6 +104,7 @@ def test_advantages_sum_to_zero_and_follow_the_rewards(kind, k, scaled):
         assert all(np.ptp(a[reward == value]) < 1e-6 for value in set(reward))
 
 
+@pytest.mark.known_bug(5)
 @pytest.mark.parametrize("kind, k", KINDS)
 @pytest.mark.parametrize("rewards", [[0.1] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1], [np.nan] * 8,
                                      [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 3 + [1, 0, 1, 1, 0], [0, 1] + [np.nan] * 6])

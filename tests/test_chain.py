@@ -30,6 +30,8 @@ stage = ("check" if "--dry-run" in arguments else "compare" if "--compare" in ar
 if stage == env.get("FAIL"):
     print("no luck", file=sys.stderr)
     sys.exit(7)
+if stage == env.get("SLOW"):
+    time.sleep(30)
 if stage == "compare":
     print("compared", *arguments)
 elif stage == "report":
@@ -150,6 +152,36 @@ def test_tasks_that_are_chosen_by_number_or_name(repo, out):
     assert [first[name]["N_TASKS"] for name in ("training", "baseline-train", "final-heldout")] == ["5", "5", "2"]
     assert second["training"]["TASK_NAMES"] == second["final-train"]["TASK_NAMES"] == "gcd,lcm"
     assert second["final-heldout"]["TASK_NAMES"] == "" and "N_TASKS" not in second["baseline-train"]
+
+
+def test_a_kill_while_it_writes_its_settings_down_is_no_other_experiment(repo, out):
+    """kill -9 in the middle of the very first lines: the next start asks for the same settings and goes on."""
+    (repo / "rl").mkdir()
+    (repo / "rl" / "settings.py").write_text("")
+    (repo / "bin").mkdir()
+    slow = repo / "bin" / "sed"
+    slow.write_text(f"#!/bin/sh\n: >'{repo}/reading'\nexec sleep 60\n")
+    slow.chmod(0o755)
+    process = subprocess.Popen([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, start_new_session=True,
+                               env=environ(repo, out, HELDOUT_TASKS="2", PATH=f"{repo / 'bin'}:{os.environ['PATH']}"))
+    until((repo / "reading").exists)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=60)
+
+    until(lambda: subprocess.run(["flock", "-n", out / "lock", "true"]).returncode == 0)
+    done = experiment(repo, out, HELDOUT_TASKS="2")
+    assert done.returncode == 0, done.stderr
+
+
+def test_term_ends_the_comparison_itself(repo, out):
+    """Nothing of a stopped stage works on in the folder: started again at once, the chain is not kept out."""
+    process = subprocess.Popen([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, text=True, stdout=subprocess.PIPE,
+                               env=environ(repo, out, SLOW="compare"))
+    until(lambda: (repo / "calls").exists() and calls(repo)[-1][0] == "compare")
+    process.terminate()
+    assert process.wait(timeout=60) == 143
+    done = experiment(repo, out)
+    assert done.returncode == 0, done.stderr
 
 
 def test_started_again_it_does_only_what_is_missing(repo, out):

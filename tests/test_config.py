@@ -173,6 +173,7 @@ def test_empty_file_is_no_settings(tmp_path):
 
 # Refusing
 
+@pytest.mark.known_bug(6)
 def test_every_problem_is_reported_at_once(tmp_path):
     """File and environment problems come together, each with name, value and limit."""
     path = yaml_file(tmp_path, "stepz: 3\nlearning_rate: fast\n")
@@ -225,6 +226,7 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     assert "trainer.group" in problem and "section generation" in problem
 
 
+@pytest.mark.known_bug(26)
 @pytest.mark.parametrize("text, words", [
     ("steps: 3\nsteps: 4\n", "the key steps is given twice"),
     ("trainer: 3\n", "trainer is a section"),
@@ -256,6 +258,7 @@ def test_two_names_of_one_setting_must_agree(tmp_path):
     assert load({"CONFIG": yaml_file(tmp_path, "group: 4"), "GROUP_SIZE": "8"}).settings.generation.group == 8
 
 
+@pytest.mark.known_bug(10)
 def test_training_refuses_samples_that_cannot_differ():
     """Greedy decoding is fine for a probe and refused for training, all reasons at once."""
     greedy = load({"TEMPERATURE": "0", "TOP_K": "1"}).settings
@@ -308,6 +311,7 @@ def test_training_takes_what_does(environ):
 
 # Near misses
 
+@pytest.mark.known_bug(26)
 @pytest.mark.parametrize("name, meant", [("STEP", "STEPS"), ("LEARNING_RATES", "LEARNING_RATE"), ("TOPK", "TOP_K"),
                                          ("MAX_TOKENS", "MAX_NEW_TOKENS"), ("N_TASK", "N_TASKS"), ("steps", "STEPS"),
                                          ("LEARNIG_RATE", "LEARNING_RATE"), ("TRAIN_STEPS", "STEPS"),

@@ -71,6 +71,7 @@ def merge(monkeypatch, capfd, load_script):
 
 # Merged
 
+@pytest.mark.known_bug(19)
 def test_a_merged_folder_gives_the_logits_of_base_and_adapter(merge, base, tmp_path):
     """transformers opens it, without peft, to the logits of peft's own base + adapter, and so do we; texts are copied."""
     model, adapter, values = base

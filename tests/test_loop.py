@@ -116,6 +116,7 @@ def test_cut_samples_leave_the_loss_but_not_the_comparison(world):
     assert (kept.advantage_PN == masked.advantage_PN).all()
 
 
+@pytest.mark.known_bug(16)
 def test_only_right_answers_pay_for_length(world):
     """OVERLONG=penalise: right ones lose up to OVERLONG_PENALTY over the last OVERLONG_TOKENS; wrong ones nothing, so a group
     without a right one has no signal whatever its lengths, and no wrong answer outranks a right one."""

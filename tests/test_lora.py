@@ -73,6 +73,7 @@ def test_both_formats_round_trip(tmp_path):
     assert json.loads((tmp_path / "adapter_config.json").read_text())["lora_alpha"] == 8.0
 
 
+@pytest.mark.known_bug(19)
 def test_peft_loads_ours_to_the_same_logits(tmp_path):
     """peft and transformers read our adapter folder and give our logits to 1e-4, and not the base model's."""
     torch, transformers, peft = (pytest.importorskip(name) for name in ("torch", "transformers", "peft"))
@@ -99,6 +100,7 @@ def test_peft_loads_ours_to_the_same_logits(tmp_path):
     assert abs(adapted - base).max() > 0.1
 
 
+@pytest.mark.known_bug(19)
 @pytest.mark.parametrize("cfg, rank, words", [
     (CFG, 8, r"rank \[4\].*LORA_RANK=8.*Set LORA_RANK=4"),
     (replace(CFG, num_hidden_layers=3), 4, "not an adapter of this model.*missing"),

@@ -55,6 +55,7 @@ def graded(grader):
     return loop.grade(grader, [prompt], rollouts(), [str(row) for row in range(ROWS)])[0]
 
 
+@pytest.mark.known_bug(15)
 @pytest.mark.parametrize("how", BAD, ids=str)
 def test_one_bad_row_costs_that_row_alone(how, capsys):
     """Masked and counted, never 0 and never the run: the baseline is the other seven's, and the log says what happened."""
@@ -91,6 +92,7 @@ def test_a_grader_that_always_fails_teaches_nothing(capsys):
     assert "8 of 8 samples" in capsys.readouterr().out
 
 
+@pytest.mark.known_bug(15)
 @pytest.mark.parametrize("change", [lambda found: found[:-1], lambda found: [*found, found[0]], lambda found: []])
 def test_a_wrong_number_of_grades_is_an_error_that_names_the_function(change):
     """Which grade belongs to which sample cannot be known, so nothing is guessed."""

@@ -62,10 +62,13 @@ def on_terminal(kind: str = "xterm"):
 # ---- what is said ----------------------------------------------------------------------------------------------------
 
 def test_a_line_has_every_figure():
-    """Values by hand; what has no value is a dash; the time to go is hours, minutes, seconds."""
+    """Values by hand; a dash where there is none; the time to go is hours, minutes, seconds; compiling where there was any."""
     line = step_line(3, 10, METRICS, 2.0, 3725.4)
     assert line == ("step 3/10  reward 0.812  pass 0.750  style -  depth 2.50  signal 0.75  entropy 0.100  length 44  grad 0.5  "
                     "dLoRA 0.05  4.0 s  2.00 rollouts/s  eta 1:02:05")
+    assert step_line(3, 10, METRICS | {"compiles": 0, "time/compile": 0.0}, 2.0, 3725.4) == line
+    compiled = step_line(3, 10, METRICS | {"compiles": 12, "time/compile": 3.14}, 2.0, 3725.4)
+    assert compiled == f"{line}  compiled 12 programs in 3.1 s"
     assert clock(86400 + 59.6) == "1 day, 0:01:00"
 
 

@@ -113,6 +113,7 @@ FIELDS = {    # leaf -> another value, and the fields that must follow it
     "max_grad_norm": (2.0, {"AdamW.max_grad_norm"})}
 
 
+@pytest.mark.known_bug(26)
 @pytest.mark.parametrize("leaf", FIELDS)
 def test_a_setting_is_its_constant_and_no_other(leaf):
     """Of all constants of sampler, loss and optimiser exactly its own take the value, the rest stay."""

@@ -307,6 +307,7 @@ def test_reads_of_settings_are_recognised():
                                    ("data", "case_seed")}
 
 
+@pytest.mark.known_bug(26)
 def test_every_setting_is_read_by_the_product():
     """A setting that no code looks at would be a promise nobody keeps."""
     found = set()
@@ -317,6 +318,7 @@ def test_every_setting_is_read_by_the_product():
     assert not {leaf.name for leaf in LEAVES.values() if (leaf.section, leaf.name) not in found}
 
 
+@pytest.mark.known_bug(26)
 def test_every_setting_has_a_test_that_it_acts():
     """tests/test_settings_act.py names them: none missing, none invented, each of them there and about the setting."""
     from tests.test_settings_act import ACTS

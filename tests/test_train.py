@@ -62,10 +62,12 @@ def state_of(run, step):
 
 
 def assert_same_run(one, other, step):
-    """Two runs have the same adapter, moments, samples and metrics, but for the clock."""
+    """Two runs have the same adapter, moments, samples and metrics, but for the clock and what each process had to compile."""
     a, b = state_of(one, step), state_of(other, step)
     assert a.keys() == b.keys() and all((a[key] == b[key]).all() for key in a)
-    timeless = lambda row: {key: value for key, value in row.items() if "time" not in key}  # noqa: E731
+    timeless = lambda row: {key: value for key, value in row.items() if "time" not in key and key != "compiles"}  # noqa: E731
+    weights = f"checkpoints/step_{step:05d}/adapter_model.safetensors"
+    assert (one / weights).read_bytes() == (other / weights).read_bytes()
     completions = [f"completions/completions_{n:05d}.jsonl" for n in range(1, step + 1)]
     for name in ("metrics.jsonl", "sft_pool.jsonl", "hard_pool.jsonl", *completions):
         assert [*map(timeless, read_rows(one / name))] == [*map(timeless, read_rows(other / name))], name
@@ -97,8 +99,12 @@ def test_a_run_writes_what_the_notes_say(whole):
     assert config["origins"]["steps"] == "env STEPS" and "seed" not in config["origins"], "defaults have no other origin"
     assert sum(line.startswith("step ") for line in out.splitlines()) == 6 and "\r" not in out
     assert "sampling settings" in out and "clip never acts" in out
+    told = [f"compiled {row['compiles']} programs in " in line for row, line in
+            zip(rows, (line for line in out.splitlines() if line.startswith("step ")), strict=True)]
+    assert told == [row["compiles"] > 0 for row in rows] and told[0]
 
 
+@pytest.mark.known_bug(18)
 def test_three_and_three_steps_are_six(whole, taught_model, tmp_path):
     """A run ended at three steps and resumed to six equals, bit for bit, the run of six."""
     run = tmp_path / "run"
@@ -262,6 +268,8 @@ BAD = [
     ({"MODEL": "0.5"}, (), "0.5B"),
     ({"MODEL": "nobody/nothing"}, (), "Three ways on"),
     ({"GROUP": "1", "TEMPERATURE": "0"}, (), "GROUP=1.*\n.*TEMPERATURE=0"),
+    pytest.param({"NUM_GENERATIONS": "1"}, (), "NUM_GENERATIONS=1: .*number from 2 to", marks=pytest.mark.known_bug(6)),
+    pytest.param({"TEMPERATURE": "0"}, (), "TEMPERATURE=0: .*above 0", marks=pytest.mark.known_bug(10)),
     ({"TASK_NAMES": "gdc"}, (), "did you mean gcd"),
     ({"TASKS_PER_STEP": "9"}, (), "TASKS_PER_STEP=9.*4 tasks"),
     ({"LORA": "nowhere.npz"}, (), "nowhere.npz"),
@@ -280,9 +288,10 @@ BAD = [
 
 
 @pytest.mark.parametrize("change, arguments, words", BAD, ids=lambda value: str(value)[:40])
-def test_bad_input_is_one_message_and_exit_code_2(train, taught_model, tmp_path, change, arguments, words):
-    """Each names the value and the way on, on stderr, without a traceback, and leaves no run behind."""
+def test_bad_input_is_one_message_and_exit_code_2(train, taught_model, tmp_path, monkeypatch, change, arguments, words):
+    """Each names the value and the way on, on stderr, without a traceback, before weights are read; no run is left behind."""
     import re
+    monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("the weights were read"))
     code, _, err = train(environ(taught_model, tmp_path / "run") | change, *arguments)
 
     assert code == 2 and re.search(words, err), err
