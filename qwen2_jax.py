@@ -259,11 +259,13 @@ def padded_positions(mask_BT):
     return jnp.maximum(jnp.cumsum(mask_BT.astype(jnp.int32), -1) - 1, 0)
 
 
-@partial(jax.jit, static_argnames="cfg")
-def prefill(params, adapter, tokens_PS, mask_PS, cfg: ModelConfig):
-    """Each layer's (k_PKCS, v_PKSC) of left-padded prompts, for `Decode`."""
+@partial(jax.jit, static_argnames=("slots", "cfg"))
+def prefill(params, adapter, tokens_PS, mask_PS, slots: int, cfg: ModelConfig):
+    """Each layer's (k_PKCS, v_PKSC) of left-padded prompts, for `Decode`; zeros up to so many slots."""
     pasts = [None] * cfg.num_hidden_layers
     kept = run_layers(params, adapter, tokens_PS, padded_positions(mask_PS), Prompts(mask_PS), pasts, cfg)[1]
+    room = ((0, 0), (0, slots - tokens_PS.shape[1]), (0, 0), (0, 0))
+    kept = [[jnp.pad(y_PSKC, room) for y_PSKC in layer] for layer in kept]
     return [(k_PSKC.transpose(0, 2, 3, 1), v_PSKC.transpose(0, 2, 1, 3)) for k_PSKC, v_PSKC in kept]
 
 

@@ -18,7 +18,8 @@ from attention import NEVER, Decode
 from qwen2_jax import ModelConfig, head_logits, prefill, run_layers
 from rl.errors import InputError
 
-PROMPT_BUCKET = 64  # prompts are padded to a multiple of this many slots
+PREFILL_BUCKET = 16  # prompts are computed at a multiple of this many slots, so little of that is padding,
+PROMPT_BUCKET = 64  # and kept at a multiple of this many, so the programs that decode are few
 VOCAB_TILE = 128  # a sample is found first by tile, then within it: one pass over the vocabulary instead of a long scan
 
 
@@ -78,8 +79,9 @@ def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: S
     check_room(prompts, sampling.max_new_tokens, cfg)
     # The last prompt token is fed as every row's first step, so that prefill needs no logits and one program does it all.
     placed = prompts + prompts[-1:] * (slots - len(prompts))
-    tokens_PS, mask_PS = left_pad([ids[:-1] for ids in placed], PROMPT_BUCKET)
-    prompt_kv = prefill(model.params, adapter, tokens_PS, mask_PS, cfg)
+    tokens_PS, mask_PS = left_pad([ids[:-1] for ids in placed], PREFILL_BUCKET)
+    prompt_kv = prefill(model.params, adapter, tokens_PS, mask_PS, prompt_slots(mask_PS.shape[1]), cfg)
+    mask_PS = np.pad(mask_PS, ((0, 0), (0, prompt_slots(mask_PS.shape[1]) - mask_PS.shape[1])))
     state = first_state(cfg, placed, samples, sampling, key_B, prompt_kv[0][0].dtype)
 
     B, rows = len(prompts) * samples, np.arange(len(placed) * samples)  # which row of the result each live row is
@@ -120,6 +122,11 @@ def left_pad(sequences: list[list[int]], bucket: int):
         tokens[row, width - len(ids):] = ids
         mask[row, width - len(ids):] = True
     return tokens, mask
+
+
+def prompt_slots(width: int) -> int:
+    """Slots of the prompts' cache for prompts of that width."""
+    return -(-width // PROMPT_BUCKET) * PROMPT_BUCKET
 
 
 def first_state(cfg: ModelConfig, prompts, samples, sampling: Sampling, key_B, dtype) -> State:

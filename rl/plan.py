@@ -13,7 +13,7 @@ import numpy as np
 from attention import Packed
 from qwen2_jax import BLOCKS, ModelConfig, Spec, param_specs, projection_shapes, rope_angles
 from rl import lora
-from rl.generate import PROMPT_BUCKET, State, decode_block, own_shapes
+from rl.generate import State, decode_block, own_shapes, prompt_slots
 from rl.grpo import chunk_gradient
 from rl.loop import objective_of, sampling_of
 from rl.packing import Sampled, bucket, sample_slots
@@ -75,7 +75,7 @@ def _model(cfg, dtype, settings):
 def _sampler(cfg, dtype, settings, prompt_tokens, params, adapter):
     """(temporaries of a decoding block, bytes of the caches) with every row alive."""
     sampling, P = sampling_of(settings), settings.trainer.tasks_per_step
-    B, S = P * settings.generation.group, -(-prompt_tokens // PROMPT_BUCKET) * PROMPT_BUCKET
+    B, S = P * settings.generation.group, prompt_slots(prompt_tokens)
     K, C = cfg.num_key_value_heads, cfg.head_dim
     prompt_kv, own_kv = ([tuple(shaped(shape, dtype) for shape in shapes)] * cfg.num_hidden_layers
                          for shapes in (((P, K, C, S), (P, K, S, C)), own_shapes(cfg, B, sampling)))

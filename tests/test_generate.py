@@ -57,9 +57,10 @@ def test_batched_equals_one_by_one(temperature):
 
 def test_fewer_prompts_run_in_the_programs_of_more():
     """With slots to spare the rows are those of the prompts alone, no row is made for a slot, and nothing new is compiled."""
-    full = run(samples=4, block=8)
+    prompts, names = PROMPTS[::-1], NAMES[::-1]
+    full = run(prompts, names, samples=4, block=8)
     before = g.decode_block._cache_size(), g.prefill._cache_size()
-    padded = run(PROMPTS[:2], NAMES[:2], samples=4, block=8, slots=3)
+    padded = run(prompts[:2], names[:2], samples=4, block=8, slots=3)
 
     assert padded.ids_BT.tolist() == full.ids_BT[:8].tolist() and padded.finish_B == full.finish_B[:8]
     assert padded.prompt_B.tolist() == [0] * 4 + [1] * 4 and len(padded.length_B) == 8
