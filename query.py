@@ -20,7 +20,7 @@ from rl import command, config, lora, pretrained
 from rl.datalog import Group, sample_metrics
 from rl.device import explain_memory
 from rl.errors import InputError
-from rl.generate import generate, row_keys, step_key
+from rl.generate import check_room, generate, row_keys, step_key
 from rl.loop import prepare, sampling_of
 from rl.probe import PROBE_STEP, ProbeGrader, probe
 from rl.samples import grade_text, shown
@@ -49,6 +49,7 @@ def main() -> int:
     prompts = prepare(chosen, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     said = prompts[0].messages if prompts else [{"role": "system", "content": SYSTEM}, {"role": "user", "content": asked.text}]
     ids = encoded(said, source.chat, settings.generation.max_prompt_tokens)
+    check_room([ids], settings.generation.max_new_tokens, source.cfg)
     question = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in said)
 
     if not chosen:

@@ -21,6 +21,7 @@ from rl import command, config, lora, pretrained
 from rl.datalog import write_aside
 from rl.device import explain_memory
 from rl.errors import InputError
+from rl.generate import check_room
 from rl.loop import prepare, sampling_of
 from rl.probe import ProbeGrader, probe
 from rl.probe_report import compare, comparison_text, document, probe_text, read
@@ -41,6 +42,7 @@ def main() -> int:
     adapter = lora.load(settings.model.lora, source.cfg) if settings.model.lora else None
     tasks = load_tasks(settings.data)
     prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
+    check_room([prompt.ids for prompt in prompts], settings.generation.max_new_tokens, source.cfg)
     out = report_file(settings)
 
     with command.open_sandbox(settings) as sandbox:

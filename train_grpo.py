@@ -19,6 +19,7 @@ from rl import checkpoint, command, config, grpo, lora, pretrained, tracker
 from rl.datalog import RunLog
 from rl.device import explain_memory
 from rl.evaluate import Evaluation, held_out
+from rl.generate import check_room
 from rl.lock import claimed
 from rl.loop import prepare, train_step
 from rl.progress import Progress
@@ -43,6 +44,7 @@ def main() -> int:
     source, dtype, facts = command.find_model(settings)
     rules = source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens
     prompts, unseen_prompts = prepare(tasks, *rules), prepare(unseen, *rules)
+    check_room([prompt.ids for prompt in prompts + unseen_prompts], settings.generation.max_new_tokens, source.cfg)
     loaded = command.with_remat(loaded, source.cfg, dtype, max(len(prompt.ids) for prompt in prompts))
     settings = loaded.settings
     run = command.run_folder(settings)

@@ -76,9 +76,7 @@ def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: S
     Fewer prompts than `slots` run in the programs that were compiled for so many.  `ended` is told, between blocks, which
     rows of the result are whole, each once."""
     cfg, chat = model.cfg, model.chat
-    if (longest := max(map(len, prompts)) + sampling.max_new_tokens) > cfg.max_position_embeddings:
-        raise InputError(f"prompt and completion need {longest} positions, the model has {cfg.max_position_embeddings}: "
-                         "lower MAX_NEW_TOKENS or shorten the prompt")
+    check_room(prompts, sampling.max_new_tokens, cfg)
     # The last prompt token is fed as every row's first step, so that prefill needs no logits and one program does it all.
     placed = prompts + prompts[-1:] * (slots - len(prompts))
     tokens_PS, mask_PS = left_pad([ids[:-1] for ids in placed], PREFILL_BUCKET)
@@ -106,6 +104,13 @@ def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: S
             break
         state, rows = compact(state, rows, done, sizes)
     return out
+
+
+def check_room(prompts: list[list[int]], max_new_tokens: int, cfg: ModelConfig) -> None:
+    """InputError where the longest prompt and a completion have more positions than the model."""
+    if (longest := max(map(len, prompts), default=0) + max_new_tokens) > cfg.max_position_embeddings:
+        raise InputError(f"prompt and completion need {longest} positions, the model has {cfg.max_position_embeddings}: "
+                         f"lower MAX_NEW_TOKENS={max_new_tokens} or shorten the prompt")
 
 
 def left_pad(sequences: list[list[int]], bucket: int):

@@ -185,5 +185,5 @@ def test_row_sizes_are_few_and_cover():
 
 def test_too_long_is_refused_before_anything_runs():
     """Prompt plus completion beyond the model's positions is refused with the numbers and the setting."""
-    with pytest.raises(InputError, match="533 positions.*512.*MAX_NEW_TOKENS"):
+    with pytest.raises(InputError, match="533 positions.*512.*MAX_NEW_TOKENS=500"):
         run([small_model.prompt(33)], ["long"], max_new_tokens=500)

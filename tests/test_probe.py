@@ -258,9 +258,11 @@ def test_the_command_compares_two_files(root, tmp_path):
     ([], {"SPLIT": "test"}, "SPLIT=test"),
     (["--compare", "one.json"], {}, "two files"),
     (["--compare", "a.json", "b.json"], {}, "a.json"),
+    (["tiny"], {"MAX_NEW_TOKENS": "30000"}, "lower MAX_NEW_TOKENS=30000"),
 ])
 def test_bad_input_is_told_before_anything_heavy(arguments, environ, said, monkeypatch):
     """What cannot be used is one error that names it, which the command answers with 2."""
+    monkeypatch.setattr(run_probe.pretrained, "load", lambda *_: pytest.fail("the weights were read"))
     monkeypatch.setattr(sys, "argv", ["run_probe.py", *arguments])
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

@@ -276,7 +276,7 @@ BAD = [
     ({"CONFIG": "missing.yaml"}, (), "missing.yaml"),
     ({"RESUME": "nowhere"}, (), "nowhere"),
     ({"MAX_PROMPT_TOKENS": "10"}, (), "MAX_PROMPT_TOKENS=10"),
-    ({"MAX_NEW_TOKENS": "30000"}, (), "MAX_NEW_TOKENS"),
+    ({"MAX_NEW_TOKENS": "30000"}, (), "positions.*2048.*MAX_NEW_TOKENS=30000"),
     ({"ATTENTION": "cudnn"}, (), "ATTENTION=cudnn"),
     ({"DYNAMIC_SAMPLING": "1", "TASKS_PER_STEP": "4"}, (), "DYNAMIC_SAMPLING=true.*4 tasks"),
     ({"ADVANTAGE": "passk"}, (), "PASS_K=4 with GROUP=4"),
