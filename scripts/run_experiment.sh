@@ -113,7 +113,7 @@ for split in train heldout; do
     run_stage "comparison, $split" to "$out/comparison-$split.new" \
         "$python" "$root/run_probe.py" --compare "$out/baseline-$split.json" "$out/final-$split.json"
     mv "$out/comparison-$split.new" "$out/comparison-$split.txt"
-    cat "$out/comparison-$split.txt"
+    if [ -n "$quiet" ]; then cat "$out/comparison-$split.txt" >>"$quiet"; else cat "$out/comparison-$split.txt"; fi
 done
 run_stage report "$python" "$root/scripts/report.py" "$out"
 run_stage samples "$python" "$root/scripts/report_samples.py" "$out" --out "$out/SAMPLES.md"
