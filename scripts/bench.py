@@ -1,16 +1,15 @@
 """How fast is a training step on this machine, where does its time go, and how near is it to what the machine can do?
 
     python scripts/bench.py                                  # MODEL and other settings are variables, as for train_grpo.py
-    python scripts/bench.py --parts sampler --rounds 3       # of load, prompts, sampler, products, update, step, grading
+    python scripts/bench.py --parts sampler --rounds 3       # of load, prompts, sampler, update, step, grading
     python scripts/bench.py --grow                           # how cost grows with GROUP, MAX_NEW_TOKENS, TASKS_PER_STEP
     python scripts/bench.py --workload work.py               # P, G, N, SYSTEM, USER from a file: one prompt, P times
     python scripts/bench.py --beside 'python other.py model' # runs that between our rounds and passes its output on
 
 Every completion gets exactly MAX_NEW_TOKENS tokens and every group has signal (rewards are drawn at random, after real
-grading), so all rounds do the same work. Compiling is timed apart. Prompts and products are parts of the sampler's time: what
-the prompts take, and what decoding's matrix products take when nothing else is done. The share beside a figure is what its
-matrix products would take of that time at the rate of one large fp32 product, measured here first; real tokens count, padding
-does not.
+grading), so all rounds do the same work. Compiling is timed apart. Prompts are a part of the sampler's time. The share beside a
+figure is what its matrix products would take of that time at the rate of one large fp32 product, measured here first; real
+tokens count, padding does not.
 """
 import argparse
 import os
@@ -20,7 +19,6 @@ import shlex
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import ModelConfig, head_logits, prefill, projection_shapes
+from qwen2_jax import ModelConfig, prefill, projection_shapes
 from rl import command, config, grpo, lora, pretrained
 from rl.device import Compiling
 from rl.errors import InputError
@@ -42,7 +40,7 @@ from rl.reward import Grader
 from rl.settings import Settings
 from rl.taskset import load_tasks
 
-PARTS = ("load", "prompts", "sampler", "products", "update", "step", "grading")
+PARTS = ("load", "prompts", "sampler", "update", "step", "grading")
 SQUARE = 2048  # rows of the product that stands for what the machine can do
 GRADED = 400
 GROWTH = {"GROUP": (4, 8, 16, 32), "MAX_NEW_TOKENS": (64, 128, 256), "TASKS_PER_STEP": (2, 4, 8)}
@@ -98,8 +96,7 @@ def main(arguments=None) -> int:
     if given.grow:
         grow(bench, shape, work)
         return 0
-    measures = {"prompts": prompts_alone, "sampler": sampler, "products": products, "update": update, "step": step,
-                "grading": grading}
+    measures = {"prompts": prompts_alone, "sampler": sampler, "update": update, "step": step, "grading": grading}
     for round_ in range(given.rounds):
         for part in given.parts:
             if part in measures:
@@ -215,28 +212,6 @@ def sampler(bench: Bench) -> float:
     return timed("sampler", bench, sampler_flop(bench), lambda: generate(
         bench.model, adapter_of(bench), [p.ids for p in bench.prompts], N, sampling, row_keys(step_key(0, 0), names, N)),
         lambda s: f", {bench.tokens / s:.1f} tok/s")[1]
-
-
-def products(bench: Bench) -> float:
-    """The matrix products that decoding makes, and nothing else of it: seconds."""
-    rows, steps = bench.tokens // bench.settings.generation.max_new_tokens, bench.settings.generation.max_new_tokens
-    x_BD = jnp.ones((rows, bench.model.cfg.hidden_size), bench.model.params["embed_tokens"].dtype)
-    flop = bench.tokens * (layer_flop(bench.model.cfg, 0) + head_flop(bench.model.cfg))
-    return timed("products", bench, flop, lambda: products_of_decoding(bench.model.params, x_BD, steps))[1]
-
-
-@partial(jax.jit, static_argnames="steps")
-def products_of_decoding(params, x_BD, steps: int):
-    """So many tokens a row through every projection and the head; what is added to x only keeps the products from vanishing."""
-    def step(_, x_BD):
-        for layer in params["layers"]:
-            attention, mlp = ({name: part["weight"] for name, part in layer[half].items()} for half in ("self_attn", "mlp"))
-            q, k, v = (x_BD @ attention[name] for name in ("q_proj", "k_proj", "v_proj"))
-            x_BD = 0.5 * x_BD + 1e-3 * (q + k.sum(-1, keepdims=True) + v.sum(-1, keepdims=True)) @ attention["o_proj"]
-            x_BD = x_BD + 1e-3 * ((x_BD @ mlp["gate_proj"]) * (x_BD @ mlp["up_proj"])) @ mlp["down_proj"]
-        return x_BD + 1e-9 * head_logits(params, x_BD).max(0)[:, None].astype(x_BD.dtype)
-
-    return jax.lax.fori_loop(0, steps, step, x_BD)
 
 
 def update(bench: Bench) -> float:

@@ -1,0 +1,53 @@
+"""scripts/bench.py: the arithmetic behind its shares, its arguments, and one whole small run."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from qwen2_jax import SHAPES
+from scripts import bench
+
+SMALL = {"MODEL": "tiny", "TASKS_PER_STEP": "2", "GROUP": "2", "MAX_NEW_TOKENS": "8"}
+
+
+def run(root, *arguments, **environ):
+    return subprocess.run([sys.executable, root / "scripts" / "bench.py", *arguments], env=os.environ | SMALL | environ,
+                          text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+
+
+def test_the_work_of_a_token_is_what_the_hand_says():
+    """A multiplication and an addition for each weight of the 0.5B's projections, with rank 16 of the adapter too; the head."""
+    layers = 24 * (896 * 896 * 2 + 896 * 128 * 2 + 3 * 896 * 4864)
+    assert bench.layer_flop(SHAPES["0.5B"], 0) == 2 * layers == 715_653_120
+    assert bench.layer_flop(SHAPES["0.5B"], 16) == 2 * (layers + 8_798_208)
+    assert bench.head_flop(SHAPES["0.5B"]) == 2 * 151_936 * 896
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--parts", "sampler,magic"], "unknown part 'magic'"), (["--rounds", "0"], "--rounds 0"),
+    (["--workload", "nowhere.py"], "no such file"), (["--fast"], "unrecognized")])
+def test_wrong_arguments_are_refused(root, arguments, words):
+    """One message, exit code 2, before any model."""
+    done = run(root, *arguments)
+    assert done.returncode == 2 and words in done.stderr and not done.stdout
+
+
+def test_wrong_settings_are_refused(root):
+    """The settings are those of training, and so are their errors."""
+    done = run(root, GROUP="1")
+    assert done.returncode == 2 and "GROUP" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_small_run_measures_every_part(root, tmp_path):
+    """Each part's line, the workload's shape, a command between two rounds; one that fails ends it with 2."""
+    (tmp_path / "work.py").write_text('P, G, N = 2, 3, 4\nSYSTEM = "Be brief."\nUSER = "Add."\n')
+    done = run(root, "--workload", str(tmp_path / "work.py"), "--rounds", "2", "--beside", "echo the other")
+    assert done.returncode == 0, done.stderr
+    assert "work: 2 prompts of" in done.stdout and "x 3 samples of 4" in done.stdout
+    lines = [line.split(":")[0].strip() for line in done.stdout.splitlines()]
+    parts = ["prompts", "sampler", "update", "step", "grading"]
+    assert lines == ["machine", "load", "work", *parts, "the other", *parts]
+    assert run(root, "--parts", "prompts", "--beside", "false").returncode == 2
