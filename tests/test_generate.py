@@ -169,6 +169,7 @@ def test_top_k_and_top_p_on_hand_computed_masses():
     assert kept(g.keep_top_p(mass, 1.0)) == [True] * 4
 
 
+@pytest.mark.slow
 def test_top_k_one_is_greedy():
     """The filters reach the sampler: with one id left, sampling equals greedy; so does a tiny top-p."""
     greedy = run(temperature=0.0, samples=1).ids_BT.tolist()

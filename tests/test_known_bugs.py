@@ -135,6 +135,7 @@ def test_an_update_divides_by_all_its_tokens():
     assert_close(found, want, 5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.known_bug(2)
 def test_a_step_whose_samples_are_all_cut_and_masked_changes_nothing():
     """OVERLONG=mask with no sample that ends: loss 0, nothing but finite numbers; weights, moments and count as they were."""
@@ -195,6 +196,7 @@ def greedy(prompts, stop_ids=NEVER_ENDS, adapter=ADAPTER):
     return [(ids[:n].tolist(), logprobs[:n]) for ids, logprobs, n in rows][::2]
 
 
+@pytest.mark.slow
 @pytest.mark.known_bug(8)
 def test_left_padding_changes_nothing():
     """Prompts of 5, 17 and 40 tokens, greedy: together, alone, and beside rows that have ended, the same 32 ids, each with the

@@ -180,7 +180,7 @@ def plain_loss(logits, out, loss, temperature=1.0, bonus=0.0, beta=0.0):
     *[pytest.param(loss, {}, marks=pytest.mark.slow) for loss in LOSSES[1:]],
     pytest.param("dapo", dict(entropy_bonus=0.3), marks=pytest.mark.slow),
     pytest.param("dapo", dict(kl_beta=0.5), marks=pytest.mark.slow),
-    ("gspo", dict(entropy_bonus=0.3, kl_beta=0.5, temperature=0.7))])
+    pytest.param("gspo", dict(entropy_bonus=0.3, kl_beta=0.5, temperature=0.7), marks=pytest.mark.slow)])
 def test_packed_gradient_is_the_plain_gradient(loss, more):
     """Packing, sharing, chunks and the chain rule by hand give the loss and gradient of the formula on separate rows."""
     out = rollouts()

@@ -104,6 +104,7 @@ def test_a_run_writes_what_the_notes_say(whole):
     assert told == [row["compiles"] > 0 for row in rows] and told[0]
 
 
+@pytest.mark.slow
 @pytest.mark.known_bug(18)
 def test_three_and_three_steps_are_six(whole, taught_model, tmp_path):
     """A run ended at three steps and resumed to six equals, bit for bit, the run of six."""
@@ -120,6 +121,7 @@ def test_three_and_three_steps_are_six(whole, taught_model, tmp_path):
     assert [record["git"] for record in config["about"]["resumed"]] == [config["about"]["git"]]
 
 
+@pytest.mark.slow
 def test_a_run_that_replaces_tasks_goes_on_where_it_was(train, taught_model, tmp_path):
     """DYNAMIC_SAMPLING with groups of two, half of which are alike: 2 + 2 steps are 4, bit for bit, though how far the order of
     tasks has come is not known from the step."""

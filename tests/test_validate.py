@@ -59,6 +59,7 @@ def test_head_chunks_change_nothing(folder, monkeypatch):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_sound_model_passes(folder, capsys, few):
     """Exit 0, with a row for each prompt and for each layer."""
     assert validate.main([str(folder)]) == 0
