@@ -18,27 +18,17 @@ import numpy as np
 NEVER = float(np.finfo(np.float32).min)  # a masked score; finite, so that a row with nothing to see stays finite
 
 
-def attend(q_BTHC, sources, kernel="einsum"):
-    """Grouped-query attention, one softmax over all key sources.
-
-    sources: [(k_BSKC, v_BSKC, mask)], mask broadcastable to (B, T, S), True where the query may look; fp32 scores."""
-    B, T, H, C = q_BTHC.shape
+def attend(q_BTHC, k_BSKC, v_BSKC, mask_BTS, kernel="einsum"):
+    """Grouped-query attention; mask_BTS is True where the query may look; fp32 scores."""
+    (B, T, H, C), K = q_BTHC.shape, k_BSKC.shape[2]
     if kernel != "einsum":
-        k_BSKC, v_BSKC = (jnp.concatenate(part, 1) for part in list(zip(*sources, strict=True))[:2])
-        mask_BTS = jnp.concatenate([jnp.broadcast_to(mask, (B, T, k.shape[1])) for k, _, mask in sources], -1)
         o_BTHC = jax.nn.dot_product_attention(q_BTHC, k_BSKC, v_BSKC, mask=mask_BTS[:, None], implementation=kernel)
         return o_BTHC.reshape(B, T, H * C)
-    K = sources[0][0].shape[2]
     q_BTKGC = q_BTHC.reshape(B, T, K, H // K, C)
-    scores = []
-    for k_BSKC, _, mask_BTS in sources:
-        score_BKGTS = jnp.einsum("BTKGC,BSKC->BKGTS", q_BTKGC, k_BSKC, preferred_element_type=jnp.float32)
-        scores.append(jnp.where(mask_BTS[:, None, None], score_BKGTS * C**-0.5, NEVER))
-    weights = jax.nn.softmax(jnp.concatenate(scores, -1), -1).astype(q_BTHC.dtype)
-    bounds = np.cumsum([score.shape[-1] for score in scores])[:-1]
-    o_BTKGC = sum(jnp.einsum("BKGTS,BSKC->BTKGC", weight, v_BSKC)
-                  for weight, (_, v_BSKC, _) in zip(jnp.split(weights, bounds, -1), sources, strict=True))
-    return o_BTKGC.reshape(B, T, H * C)
+    score_BKGTS = jnp.einsum("BTKGC,BSKC->BKGTS", q_BTKGC, k_BSKC, preferred_element_type=jnp.float32)
+    score_BKGTS = jnp.where(mask_BTS[:, None, None], score_BKGTS * C**-0.5, NEVER)
+    weight_BKGTS = jax.nn.softmax(score_BKGTS, -1).astype(q_BTHC.dtype)
+    return jnp.einsum("BKGTS,BSKC->BTKGC", weight_BKGTS, v_BSKC).reshape(B, T, H * C)
 
 
 def attend_part(q_BKMC, k_BKCS, v_BKSC, mask):
@@ -71,7 +61,7 @@ class Causal(NamedTuple):
         T = self.mask_BT.shape[1]
         causal_TT = jnp.tril(jnp.ones((T, T), bool))
         mask_BTT = causal_TT[None] & self.mask_BT[:, None, :]
-        return attend(q_BTHC, [(k_BTKC, v_BTKC, mask_BTT)], kernel), (k_BTKC, v_BTKC)
+        return attend(q_BTHC, k_BTKC, v_BTKC, mask_BTT, kernel), (k_BTKC, v_BTKC)
 
 
 class Prompts(Causal):
@@ -109,13 +99,13 @@ class Decode(NamedTuple):
 class Packed(NamedTuple):
     """A prompt (S slots, right-padded) and its N samples end to end: Q = S + tokens of all samples (+ padding at the end).
 
-    Projections see Q tokens and no padding; attention alone unpacks the samples to (N, T).  The prompt is computed once."""
+    Projections see Q tokens and no padding; only what samples see of themselves is unpacked to (N, T)."""
 
     PIECE = 0
     mask_S: jax.Array  # True on the prompt's real tokens
     slot_NT: jax.Array  # index into the R = Q - S sample tokens of token t of sample n (anything where there is none)
     row_Q: jax.Array  # sample and
-    column_Q: jax.Array  # place in it of each of the Q - S sample tokens
+    column_Q: jax.Array  # place in it of each of the R sample tokens
 
     def mix(self, q_QHC, k_QKC, v_QKC, past, kernel):
         """(attention's output, kept) of one layer's queries, keys and values."""
@@ -141,8 +131,8 @@ class Packed(NamedTuple):
     def _at_once(self, q_RHC, shared, own, kernel):
         """The same with another kernel, which takes keys of one length for all: the prompt's are copied to each sample."""
         (N, T), S = self.slot_NT.shape, self.mask_S.shape[0]
-        q_NTHC, k_NTKC, v_NTKC = (y[self.slot_NT] for y in (q_RHC, *own))
-        shared = tuple(jnp.broadcast_to(y[None], (N, *y.shape)) for y in shared)
-        mask_NTS = jnp.broadcast_to(self.mask_S, (N, T, S))
-        causal_NTT = jnp.broadcast_to(jnp.tril(jnp.ones((T, T), bool)), (N, T, T))
-        return attend(q_NTHC, [(*shared, mask_NTS), (k_NTKC, v_NTKC, causal_NTT)], kernel)[self.row_Q, self.column_Q]
+        k_NUKC, v_NUKC = (jnp.concatenate([jnp.broadcast_to(y_SKC, (N, *y_SKC.shape)), z_RKC[self.slot_NT]], 1)
+                          for y_SKC, z_RKC in zip(shared, own, strict=True))  # U = S + T
+        mask_TU = jnp.concatenate([jnp.broadcast_to(self.mask_S, (T, S)), jnp.tril(jnp.ones((T, T), bool))], 1)
+        mask_NTU = jnp.broadcast_to(mask_TU, (N, *mask_TU.shape))
+        return attend(q_RHC[self.slot_NT], k_NUKC, v_NUKC, mask_NTU, kernel)[self.row_Q, self.column_Q]

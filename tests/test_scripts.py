@@ -101,14 +101,19 @@ def test_test_script_says_in_one_line_what_is_missing(root, tmp_path, body, word
     assert not (folder / ".venv").exists()
 
 
+def with_python(folder, does):
+    """Give the copy a .venv whose Python is these lines of shell."""
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(0o755)
+    (folder / "requirements.txt").write_text("")
+
+
 def test_test_script_runs_pytest_in_its_own_repo(root, tmp_path):
     """Started from elsewhere, and with spaces in the path, it runs the repo's fast tests with the repo's Python."""
     folder = copy_of_scripts(root, tmp_path)
-    (folder / ".venv" / "bin").mkdir(parents=True)
-    python = folder / ".venv" / "bin" / "python"
-    python.write_text('#!/bin/sh\nprintf "%s|" "$PWD" "$@" | tee -a calls; echo | tee -a calls\n')
-    python.chmod(0o755)
-    (folder / "requirements.txt").write_text("")
+    with_python(folder, 'printf "%s|" "$PWD" "$@" | tee -a calls; echo | tee -a calls')
     first, second = run_script(folder, tmp_path), run_script(folder, tmp_path)
 
     installed, first_tests, _ = (folder / "calls").read_text().splitlines()
@@ -119,11 +124,7 @@ def test_test_script_runs_pytest_in_its_own_repo(root, tmp_path):
 def test_an_installation_that_fails_is_shown(root, tmp_path):
     """Silent while it goes well; when not, all that it said, and its exit code."""
     folder = copy_of_scripts(root, tmp_path)
-    (folder / ".venv" / "bin").mkdir(parents=True)
-    python = folder / ".venv" / "bin" / "python"
-    python.write_text("#!/bin/sh\necho collecting; echo no such version >&2; exit 3\n")
-    python.chmod(0o755)
-    (folder / "requirements.txt").write_text("")
+    with_python(folder, "echo collecting; echo no such version >&2; exit 3")
     done = run_script(folder, tmp_path)
 
     assert done.returncode == 3 and done.stdout == "installing requirements-dev.txt into .venv\n"
