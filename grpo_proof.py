@@ -26,13 +26,12 @@ import time
 from functools import partial
 from pathlib import Path
 
-from rl.gym import Gym, GymGrader, audit, parse_families, refused
-
 from rl import command, config, predictions, pretrained, proof, proof_page
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.errors import InputError
 from rl.generate import check_room
+from rl.gym import Gym, GymGrader, audit, parse_families, refused
 from rl.lock import claimed
 from rl.loop import prepare
 from rl.progress import Progress
@@ -75,11 +74,11 @@ def main() -> int:
         families = parse_families(settings.proof.families, gym)
         loaded = command.with_remat(loaded, source.cfg, dtype, settings.generation.max_prompt_tokens // 4)
         work = Work(loaded, seeds, gym, pretrained.load(source, dtype), signals, out)
-        command.announce(loaded, {"out": str(out), **facts, "questions": gym.version})
+        command.announce(loaded, {"out": str(out), **facts, "questions": package_of(gym)})
         if predicting:
             return predict(work, families)
-        entries = predictions.check(document, predictions_file(settings), predictions.fingerprint(work.model.params), gym.version,
-                                    work.settings, [family.text for family in families])
+        entries = predictions.check(document, predictions_file(settings), predictions.fingerprint(work.model.params),
+                                    package_of(gym), work.settings, [family.text for family in families])
         print(f"{'predictions':>15}: {document['time']}, SHA-256 {digest}", flush=True)
         return compare(work, families, entries, digest)
 
@@ -102,6 +101,11 @@ def settings_of(arguments: list[str]) -> config.Loaded:
     if wrong:
         raise InputError(f"{', '.join(wrong)}: nothing here for such settings to act on; unset them, or use train_grpo.py")
     return loaded
+
+
+def package_of(gym: Gym) -> str:
+    """Where the questions and their scores come from."""
+    return f"reasoning-gym {gym.version}"
 
 
 def predictions_file(settings) -> Path:
@@ -146,16 +150,16 @@ def predict(work: Work, families) -> int:
     weights = predictions.fingerprint(work.model.params)
     if path.exists():
         document, digest = predictions.read(path)
-        entries = predictions.check(document, path, weights, work.gym.version, work.settings, names)
-        print(f"{path} was written at {document['time']} and stays as it is")
+        entries = predictions.check(document, path, weights, package_of(work.gym), work.settings, names)
+        print(f"{path} was written at {document['time']} and stays as it is:\n{predictions_text(entries)}")
     else:
-        key = predictions.key(work.settings, weights, work.gym.version)
+        key = predictions.key(work.settings, weights, package_of(work.gym))
         entries = [predictions.Predicted.of(kept(work.folder(family) / "prediction.json", key, partial(predicted, work, family)))
                    for family in families]
         about = {"time": datetime.datetime.now().isoformat(timespec="seconds"), "git": command.git_revision(),
-                 "model": work.model.name, "weights": weights, "package": work.gym.version}
+                 "model": work.model.name, "weights": weights, "package": package_of(work.gym)}
         digest = predictions.write(work.out, about, work.settings, entries)
-    print(f"{predictions_text(entries)}\n\n{path}, SHA-256 {digest}; train with the same settings without --predict-only")
+    print(f"\n{path}, SHA-256 {digest}; train with the same settings without --predict-only")
     return 0
 
 
@@ -181,7 +185,7 @@ def compare(work: Work, families, entries, digest: str) -> int:
     """Every family trained and measured again, results.json and the page written after each; returns the exit code."""
     hours = work.settings.trainer.max_hours
     deadline, results = time.monotonic() + hours * 3600 if hours else 0.0, []
-    command.write_config(work.out, work.loaded, work.gym.version)
+    command.write_config(work.out, work.loaded, package_of(work.gym))
     for family, entry in zip(families, entries, strict=True):
         if entry.refused:
             print(f"{family.text}: refused: {entry.refused}", flush=True)
@@ -200,8 +204,8 @@ def compare(work: Work, families, entries, digest: str) -> int:
 def facts_of(work: Work, digest: str) -> list[str]:
     """What stands at the top of the page."""
     t, g = work.settings.trainer, work.settings.generation
-    return [f"{work.model.name}; {work.gym.version}; {t.steps} steps of {t.tasks_per_step} questions x {g.group} samples, at most "
-            f"{g.max_new_tokens} tokens, learning rate {t.learning_rate:g}; predictions' SHA-256 {digest}"]
+    return [f"{work.model.name}; {package_of(work.gym)}; {t.steps} steps of {t.tasks_per_step} questions x {g.group} samples, at "
+            f"most {g.max_new_tokens} tokens, learning rate {t.learning_rate:g}; predictions' SHA-256 {digest}"]
 
 
 def tried(work: Work, family, entry, digest: str, deadline: float) -> dict | None:

@@ -49,6 +49,7 @@ def result_of(entry: Predicted, answers: dict[str, list[dict]], rows: dict[str, 
                       "minutes": math.fsum(row["step_time"] for row in rows[arm]) / 60,
                       "curve": [{name: row.get(name) for name in CURVE} for row in rows[arm]]}
     result = {"family": entry.family, "audit": entry.audit, "forecast": entry.forecast._asdict(), "tasks": len(before),
+              "held": found["trained"]["outcome"]["improved"] == entry.forecast.improves,
               "arms": found, "verdict": verdict(entry.forecast.improves, outcome_of(found["trained"])),
               "answers": answers, "examples": examples_of(answers)}
     if "control" in found:
