@@ -19,8 +19,10 @@ import time
 
 RESULT_FD, LINE_CAP, TEXT_KEPT, SETUP_S = 3, 1 << 16, 100, 10.0
 STARVED_FACTOR = 20       # wall time over the limit in which a child that never got the CPU may go on
-WARM_UP = ("", "banana", "1", "-1.5", "1/2", "a, b", "[1, 2]", "(x + 1)*2", '["a"]', '{"a": 1}')
-HEARD, CODE = set(), set()    # since the present answer's scoring began, in children: audit events; words of code that ran
+# Each kind of text that some scorer reads; SymPy loads itself bit by bit, so those that run it need more of them.
+WARM_UP = ("", "banana", "1", "-1.5", "1/2", "a, b", "[1, 2]", '["a"]', '{"a": 1}', "(x + X + 1)*2", "simplify(1/x)",
+           "sin(x)*exp(x)*sin(X)*exp(X)", "integrate(sin(x)*exp(x), x)", "Matrix([[x, X]])", "Poly(x, x, domain=EX)", "solve(x)")
+HEARD, CODE = {}, set()   # since an answer's scoring began, in children: audit events with a detail; words of code that ran
 READY = b"ready\n"
 
 
@@ -45,7 +47,7 @@ def may_be_code(answer):
 
 
 def _listen(event, args):
-    HEARD.add(event)
+    HEARD.setdefault(event, f" of {args[0]}" if event == "import" else "")
     if event == "exec":
         CODE.update(part for part in (*args[0].co_names, *args[0].co_consts) if type(part) is str and part)
 
@@ -63,8 +65,8 @@ def _child(layers, jobs, results):
             HEARD.clear()
             CODE.clear()
             value, failed = score(dataset, entry, answer)
-            if denied := sorted(HEARD & {"import", "open"}):
-                value, failed = 0.0, f"denied {denied[0]}"
+            if denied := [event for event in ("import", "open") if event in HEARD]:
+                value, failed = 0.0, f"denied {denied[0]}{HEARD[denied[0]]}"
             os.write(RESULT_FD, json.dumps([value, failed, any(word in answer for word in CODE)]).encode() + b"\n")
     finally:
         os._exit(0)
@@ -131,10 +133,10 @@ class Scorer:
         self._book, self._layers, self._seconds, self._owner = book, layers, seconds, owner
 
     def score(self, jobs, ours):
-        """[score, why there is none or "", whether words of it ran as code] of each [family, config, seed, answer], in order.
+        """[score, why there is none or "", whether words of it ran as code] of each (family, config, seed, text, answer).
 
         ours: no answer is a stranger's, so that they all may share a child."""
-        loaded = [(*self._book.warmed(*place), answer) for *place, answer in jobs]
+        loaded = [(*self._book.ready(*place), answer) for *place, answer in jobs]
         self._layers.freeze_memory()
         tame = [index for index, (_, _, answer) in enumerate(loaded) if ours or not may_be_code(answer)]
         batches, found = [[index] for index in range(len(jobs)) if index not in set(tame)], {}

@@ -129,7 +129,7 @@ class Gym:
 
         ours: no text is a model's, so that they may share a process even if they look like code, which is quicker."""
         different = list(dict.fromkeys(texts))
-        jobs = [[*_place(question.family).values(), question.seed, text] for question, text in different]
+        jobs = [[*_place(question.family).values(), question.seed, question.text, text] for question, text in different]
         limit = QUESTION_S * 2 + SLOWEST * self.seconds * len(jobs)
         rows = self.worker.ask({"do": "score", "jobs": jobs, "ours": ours}, limit) if jobs else []
         if rows is None:

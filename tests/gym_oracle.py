@@ -3,9 +3,11 @@
     echo '{"chain_sum": [[0, 1], ["7", "banana"]]}' | python tests/gym_oracle.py
 
 For each family, seeds and answers: the question and the right answer of every seed, and what each answer and the right one
-score on it, unlocked and as it stands; null where the scorer raises."""
+score on it, unlocked and as it stands; null where the scorer raises. One family draws from Python's own generator, so that
+is seeded."""
 import json
 import os
+import random
 import sys
 
 
@@ -19,6 +21,7 @@ def main():
     for family, (seeds, answers) in asked.items():
         rows = found[family] = []
         for seed in seeds:
+            random.seed(seed)
             dataset = create_dataset(family, size=1, seed=seed)
             entry = dataset[0]
             rows.append({"question": entry["question"], "answer": entry["answer"],

@@ -207,14 +207,14 @@ class Family:
         return CHECKS[answer]()
 
 class Book:
-    def warmed(self, *place):
+    def ready(self, *place):
         return Family(), {{}}
 
 os.dup2(os.open(os.devnull, os.O_RDWR), 0)
 out = os.dup(1)
 os.dup2(0, 1)
 scorer = scoring.Scorer(Book(), kernel.Layers(worker.SLOT), 5.0, os.pipe()[0])
-rows = scorer.score([["", {{}}, 0, name] for name in CHECKS], False)
+rows = scorer.score([["", {{}}, 0, "", name] for name in CHECKS], False)
 os.write(out, json.dumps({{name: raw for name, (raw, _, _) in zip(CHECKS, rows)}}).encode())
 """
 
