@@ -69,7 +69,7 @@ def main() -> int:
     out = Path(settings.run.out)
     if not predicting:
         document, digest = predictions.read(predictions_file(settings))
-    out.mkdir(parents=True, exist_ok=True)
+    command.make_folder(out)
     with (Signals() as signals, claimed(out), Gym(settings.proof.score_seconds) as gym):
         families = parse_families(settings.proof.families, gym)
         loaded = command.with_remat(loaded, source.cfg, dtype, settings.generation.max_prompt_tokens // 4)
