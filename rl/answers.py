@@ -80,6 +80,12 @@ def boxes(text: str) -> list[tuple[int, str | None]]:
     return sorted([*found, *unclosed[:1]], key=lambda box: box[0])
 
 
+def boxed_answer(text: str) -> str | None:
+    """What is in the last box, without boxes inside that hold all of it; None where there is none, or it is empty or unclosed."""
+    found = boxes(text)
+    return _unboxed(found[-1][1]) if found else None
+
+
 def _markers(completion):
     """(start, answer or None) of all final markers; a line with #### and a box in it is one."""
     found = [(start, _unboxed(answer)) for start, answer in boxes(completion)]

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rl.answers import boxes, compare, final_answer, gsm8k_gold
+from rl.answers import boxed_answer, boxes, compare, final_answer, gsm8k_gold
 from rl.errors import InputError
 from rl.registry import TrainingSample, register_reward
 
@@ -59,8 +59,7 @@ def reference_answer(reference: str) -> str:
     r"""The answer in a reference: what GSM8K has behind ####, what MATH has in its last \boxed, or the whole text."""
     if "####" in reference:
         return str(gsm8k_gold(reference))
-    found = boxes(reference)
-    return found[-1][1] or "" if found else reference
+    return boxed_answer(reference) or "" if boxes(reference) else reference
 
 
 @register_reward("format_tag_reward")

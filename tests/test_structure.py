@@ -23,12 +23,14 @@ WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "r
                "rl.settings", "rl.stats", "rl.signs", "rl.source", "rl.errors", "rl.probe_report", "rl.samples",
                "rl.report", "rl.report_page", "rl.report_parts", "rl.curves", "rl.markup", "rl.progress", "rl.leftovers",
                "rl.sandbox_report", "rl.sandbox_bench", "rl.sandbox_soak", "rl.sandbox_mixture", "rl.sandbox_peers",
-               "rl.tracker", "rl.lock", "rl.values", "rl.advantages", "rl.combinations"}
+               "rl.tracker", "rl.lock", "rl.values", "rl.advantages", "rl.combinations",
+               "rl.answers", "rl.answer_forms", "rl.exact_numbers", "rl.latex_expression", "rl.second_opinion",
+               "rl.registry", "rl.text_rewards", "rl.combining"}
 RUNTIME = {"jax", "jaxlib", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
 COMES_WITH_JAX = {"ml_dtypes"}   # jax and jaxlib require it, as huggingface_hub requires PyYAML
-EXTRAS = {"gguf", "jinja2", "tensorboardX", "wandb"}
+EXTRAS = {"gguf", "jinja2", "math_verify", "tensorboardX", "wandb"}
 ORACLES = {"torch", "transformers", "peft", "optax"}
-DISTRIBUTION = {"yaml": "PyYAML"}   # where a package is imported under another name than it is installed
+DISTRIBUTION = {"yaml": "PyYAML", "math_verify": "math-verify"}   # imported under another name than it is installed
 
 
 @cache
@@ -196,7 +198,7 @@ def test_requirements_are_bounded_and_complete():
     dev = requirements("requirements-dev.txt")
 
     assert set(runtime) == {DISTRIBUTION.get(name, name) for name in RUNTIME}
-    assert set(extra) == EXTRAS and ORACLES <= set(dev)
+    assert set(extra) == {DISTRIBUTION.get(name, name) for name in EXTRAS} and ORACLES <= set(dev)
     for name, bounds in (runtime | extra | dev).items():
         assert bounds.startswith("==") or (">=" in bounds and ",<" in bounds), f"{name}{bounds} is not bounded"
 
