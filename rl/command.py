@@ -123,8 +123,8 @@ def disk_need(cfg, settings: Settings) -> int:
     return checkpoint.disk_bytes(values, settings.run.keep_last, permanent) + logs
 
 
-def check_disk(run: Path, cfg, settings: Settings) -> None:
-    """Make the run folder; InputError where that fails or where the disk has less room than the run needs."""
+def make_folder(run: Path) -> None:
+    """Make the folder where it is missing; InputError where it cannot be made or written to."""
     try:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -132,6 +132,11 @@ def check_disk(run: Path, cfg, settings: Settings) -> None:
     if not os.access(run, os.W_OK | os.X_OK):
         raise InputError(f"{run} cannot be written to (a folder of somebody else's, or a disk mounted read-only): mend that, or "
                          "choose another OUT; a run may be copied and resumed elsewhere")
+
+
+def check_disk(run: Path, cfg, settings: Settings) -> None:
+    """Make the run folder; InputError where that fails or where the disk has less room than the run needs."""
+    make_folder(run)
     need, free = disk_need(cfg, settings), shutil.disk_usage(run).free
     if need > free:
         raise InputError(f"the run needs up to {size(need)} under {run}, {size(free)} are free: free space, or lower KEEP_LAST "

@@ -21,7 +21,7 @@ from rl.packing import pack_groups
 from rl.recheck import recheck
 from rl.reward import grade_safely
 from rl.settings import Settings
-from rl.taskset import Task, messages
+from rl.taskset import Task
 
 
 class Prompt(NamedTuple):
@@ -36,7 +36,7 @@ def prepare(tasks: Sequence[Task], chat, style_hint: bool, max_prompt_tokens: in
     """Every task's prompt, encoded once; InputError names all that are longer than the limit."""
     prompts = []
     for task in tasks:
-        said = messages(task, task.example_results, style_hint)
+        said = task.messages(style_hint)
         prompts.append(Prompt(task, said, chat.encode(said)))
     if long := [f"{p.task.name} ({len(p.ids)})" for p in prompts if len(p.ids) > max_prompt_tokens]:
         raise InputError(f"{len(long)} prompts have more than MAX_PROMPT_TOKENS={max_prompt_tokens} tokens: "

@@ -137,6 +137,18 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
+class ProofSettings:
+    """What grpo_proof.py predicts and then tries; no other command reads these."""
+    families: str = setting("basic_arithmetic,propositional_logic,word_sorting,leg_counting,letter_counting,chain_sum",
+                            "Reasoning Gym families, comma-separated; knobs behind colons, as in chain_sum:max_terms=3")
+    predict_tasks: int = setting(24, "questions of a family that its prediction rests on, GROUP samples each", 1, 10_000)
+    eval_n: int = setting(200, "held-out questions of a family, answered greedily before and after training", 2, 100_000)
+    control_arm: bool = setting(True, "train each family a second time with rewards dealt out at random")
+    predictions: str = setting("", "predictions.json to train by; default the one in OUT")
+    score_seconds: float = setting(2.0, "most seconds that scoring one answer may take", 0.1, 600.0)
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """Where a run is written and what is kept."""
     run_name: str = setting("", "ends the name of the default run folder", pattern=r"[A-Za-z0-9._-]*",
@@ -162,6 +174,7 @@ class Settings:
     sandbox: SandboxSettings = SandboxSettings()
     trainer: TrainerSettings = TrainerSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    proof: ProofSettings = ProofSettings()
     run: RunSettings = RunSettings()
 
 

@@ -21,6 +21,7 @@ STEPPED = f"{HERE}::test_a_step_follows_its_settings"
 SHORT = "test_train.py::test_a_short_run_follows_its_settings"
 OPTION = "test_options.py::test_an_option_changes_what_is_trained"
 DYNAMIC = "test_options.py::test_dynamic_sampling_fills_the_step"
+PROOF = "test_grpo_proof.py::test_both_commands"
 ACTS = {    # leaf -> the tests that turn red when it is not read, or does something else
     "model": ["test_pretrained.py::test_a_folder_goes_before_the_hub", "test_probe.py::test_the_command_probes_a_model"],
     "dtype": [f"{HERE}::test_the_number_format", "test_pretrained.py::test_parameters_have_the_dtype_asked_for"],
@@ -92,6 +93,12 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "save_every": [SHORT],
     "keep_last": [SHORT, "test_checkpoint.py::test_the_last_few_and_the_permanent_ones_stay"],
     "keep_every": [SHORT, "test_checkpoint.py::test_the_last_few_and_the_permanent_ones_stay"],
+    "families": [PROOF, "test_grpo_proof.py::test_flags_are_settings_by_another_name"],
+    "predict_tasks": [PROOF, "test_proof.py::test_seeds_never_meet"],
+    "eval_n": [PROOF, "test_proof.py::test_seeds_never_meet"],
+    "control_arm": ["test_grpo_proof.py::test_the_control_arm_can_be_left_out"],
+    "predictions": ["test_grpo_proof.py::test_another_experiment_is_refused"],
+    "score_seconds": ["test_grpo_proof.py::test_scoring_has_the_time_that_was_set"],
     "tracker": ["test_tracker.py::test_wandb_gets_every_step_and_stays_offline", SHORT],
 }
 
