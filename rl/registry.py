@@ -1,0 +1,186 @@
+"""Names for what an experiment can put together: data providers, rewards, objectives. Built-in and outside ones alike.
+
+    @register_reward("short_reward")
+    def short_reward(samples, limit=100): return [float(sample.tokens <= limit) for sample in samples]
+
+    reward = build_reward("short_reward", limit=50)      # bound once, then called on every step's samples
+
+A class registers like a function: building it makes an instance. `load_class_path` gets code from a module or a file outside
+the repo, which then runs with all rights of this process, so stderr says so."""
+
+import difflib
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from rl.errors import InputError
+
+
+class TrainingSample(NamedTuple):
+    """One completion, as rewards see it; samples of one prompt stand side by side."""
+    prompt: str
+    completion: str
+    reference: str     # the right answer; "" where there is none
+    tokens: int        # sampled ids, the stop id included
+    finish: str        # "stop", or "length" where the token limit cut it
+    metadata: dict     # what else the task says of itself
+
+
+class DataProvider(Protocol):
+    """What build_data_provider gives: called without arguments, the tasks."""
+
+    def __call__(self) -> Sequence: ...
+
+
+class Reward(Protocol):
+    """What build_reward gives: one number for each sample, in order; nan where it cannot tell."""
+
+    def __call__(self, samples: Sequence[TrainingSample]) -> list[float]: ...
+
+
+class Objective(Protocol):
+    """What build_objective gives: which rewards it needs, and one number a sample from them."""
+
+    def reward_names(self) -> tuple[str, ...]:
+        """The names of the rewards that combine_rewards wants."""
+
+    def combine_rewards(self, scores: dict[str, list[float]]) -> list[float]:
+        """One total a sample, from each reward's numbers in the same order."""
+
+
+# What the caller gives later, when the thing that was built is called.
+_KINDS = {"data provider": 0, "reward": 1, "objective": 0}
+_REGISTERED: dict[str, dict[str, Callable]] = {kind: {} for kind in _KINDS}
+
+
+def register_data_provider(name: str) -> Callable:
+    """A decorator: the function is the data provider `name` from now on."""
+    return _registers("data provider", name)
+
+
+def register_reward(name: str) -> Callable:
+    """A decorator: the function (samples, **kwargs) -> list of numbers is the reward `name` from now on."""
+    return _registers("reward", name)
+
+
+def register_objective(name: str) -> Callable:
+    """A decorator: the class (or function that makes one) is the objective `name` from now on."""
+    return _registers("objective", name)
+
+
+def build_data_provider(name: str, **kwargs) -> DataProvider:
+    """The provider with its kwargs bound; InputError for an unknown name or kwargs that it does not take."""
+    return functools.partial(_checked("data provider", name, kwargs), **kwargs)
+
+
+def build_reward(name: str, **kwargs) -> Reward:
+    """The reward with its kwargs bound; InputError for an unknown name or kwargs that it does not take."""
+    made = _checked("reward", name, kwargs)
+    return made(**kwargs) if inspect.isclass(made) else functools.partial(made, **kwargs)
+
+
+def build_objective(name: str, **kwargs) -> Objective:
+    """The objective itself; InputError for an unknown name, or kwargs that it does not take."""
+    return _checked("objective", name, kwargs)(**kwargs)
+
+
+def registered(kind: str) -> list[str]:
+    """The known names of a kind ("data provider", "reward", "objective"), sorted."""
+    return sorted(_REGISTERED[kind])
+
+
+def _registers(kind, name):
+    def register(made):
+        known = _REGISTERED[kind].get(name)
+        if known is not None and _origin(known) != _origin(made):
+            raise InputError(f"the {kind} {name} is registered already, by {_origin(known)}; {_origin(made)} needs another "
+                             "name")
+        _REGISTERED[kind][name] = made
+        return made
+    return register
+
+
+def _origin(made):
+    """Where it is defined: a module that is loaded twice registers the same thing twice, which is no conflict."""
+    code = getattr(made, "__code__", None)
+    file = code.co_filename if code else getattr(sys.modules.get(made.__module__), "__file__", made.__module__)
+    return f"{Path(file).resolve()}{f':{code.co_firstlineno}' if code else ''} {made.__qualname__}"
+
+
+def _checked(kind, name, kwargs):
+    """What is registered under the name, once the kwargs are known to fit it."""
+    known = _REGISTERED[kind]
+    if name not in known:
+        raise InputError(f"no {kind} is called {name!r}{nearest(name, known)}; known are {', '.join(sorted(known)) or 'none'}")
+    check_kwargs(f"the {kind} {name}", known[name], kwargs, _KINDS[kind])
+    return known[name]
+
+
+def nearest(name: str, known) -> str:
+    """" (did you mean X?)" where one of the known names is close, else nothing."""
+    near = difflib.get_close_matches(str(name), [*map(str, known)], n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def check_kwargs(what: str, made: Callable, kwargs: dict, given: int = 0) -> None:
+    """InputError that names every kwarg which `made` does not take, and every one that it lacks.
+
+    `given` is how many positional arguments come later, with each call; a class takes them then, in __call__."""
+    parameters = list(inspect.signature(made).parameters.values())
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)][0 if inspect.isclass(made) else given:]
+    takes = [p.name for p in named]
+    problems = []
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        problems += [f"takes no {name!r}{nearest(name, takes)}" for name in kwargs if name not in takes]
+    problems += [f"needs {p.name!r}" for p in named if p.default is p.empty and p.name not in kwargs]
+    if problems:
+        raise InputError(f"{what} {', '.join(problems)}; it takes {', '.join(takes) or 'none'}")
+
+
+def load_class_path(path: str):
+    """The thing that "module:Name" or "path/to/file.py:Name" names; runs that code, and says so on stderr.
+
+    InputError where the text has another shape, the code is not there or raises, or has no such name."""
+    where, separator, name = path.rpartition(":")
+    if not separator or not where or not name.isidentifier():
+        raise InputError(f"class_path {path!r} should be 'module:Class' or 'path/to/file.py:Class'")
+    print(f"class_path {path}: runs code from outside of this repo, with all rights of this process", file=sys.stderr, flush=True)
+    module = _from_file(where, path) if where.endswith(".py") else _from_module(where, path)
+    if not hasattr(module, name):
+        public = [known for known in vars(module) if known[0] != "_"]
+        raise InputError(f"class_path {path}: {where} has no {name}{nearest(name, public)}")
+    return getattr(module, name)
+
+
+def _from_file(where, path):
+    file = Path(where)
+    if not file.is_file():
+        raise InputError(f"class_path {path}: there is no file {file.resolve()}")
+    full = f"outside_{file.stem}_{zlib.crc32(str(file.resolve()).encode()):x}"
+    spec = importlib.util.spec_from_file_location(full, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module    # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[full]
+        raise InputError(f"class_path {path}: {file} raised {type(error).__name__}: {error}") from error
+    return module
+
+
+def _from_module(where, path):
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name != where and not where.startswith(f"{error.name}."):
+            raise InputError(f"class_path {path}: {where} needs the module {error.name}, which is not installed") from error
+        raise InputError(f"class_path {path}: there is no module {where}; start where it can be imported, set PYTHONPATH, or "
+                         "give the file: path/to/file.py:Class") from error
+    except Exception as error:
+        raise InputError(f"class_path {path}: {where} raised {type(error).__name__}: {error}") from error

@@ -1,0 +1,242 @@
+"""Answers: where the final one stands, and when two are equal; hand-made pairs, exact arithmetic against decimals.
+
+Hostile text costs little."""
+import json
+from decimal import Context, Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl.answers import compare, equal, final_answer, gsm8k_gold
+from rl.exact_numbers import decimal_value, same_value
+from rl.latex_expression import parse
+
+RIGHT = [
+    ("18.", "18"), ("+5", "5"), ("-$5", "-5"), ("$18 per hour", "18"), ("18 dollars", r"\$18"), ("\u22123", "-3"),
+    ("36/2", "18"), ("1,234,567", "1234567"), ("10{,}000", "10000"), (r"11,\! 111,\! 111,\! 100", "11111111100"),
+    (r"3\times10^8", "300000000"), (r"\frac{2}{4}", r"\frac12"), ("2 1/3", r"\frac{7}{3}"), (r"-2\frac13", r"-\frac{7}{3}"),
+    (r"\tfrac{1}{2}", ".5"), (r"0.\overline{3}", r"\frac{1}{3}"), (r"x=5", "5"), ("5", "x=5"), (r"x \in [-2,7]", "[-2,7]"),
+    ("(x,y)=(1,2)", "(1,2)"), ("f(x)=x+1", "x+1"), (r"5.4 \text{ cents}", "5.4"), (r"10\text{ cm}^2", "10"),
+    ("90 degrees", "90"), ("52_{8}", "52_8"), (r"\text{(B)}", "B"), ("b", r"\text{(B)}"), (r"\text{13}", "13"),
+    (r"\text{Even}", r"\text{even}"), (r"\{1\pm\sqrt5,-2\}", r"-2, 1+\sqrt{5}, 1-\sqrt{5}"), (r"\pm 2", "2,-2"),
+    ("x=1, x=2", "2, 1"), (r"1 \text{ or } 2", "1,2"),
+    (r"\left[\frac{\pi^2}{8},\frac{5\pi^2}{4}\right]", r"[\pi^2/8, 5\pi^2/4]"), (r"\emptyset", r"\{\}"),
+    (r"(-\infty,1)\cup(2,\infty)", r"(2,\infty)\cup(-\infty,1)"), ("3:4", "3 : 4"), ("2x+2y=4", "x+y=2"),
+    ("y=2x+3", "2x-y+3=0"), ("x>3", "3<x"), (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\ 2\end{pmatrix}"),
+    ("ba", "ab"), (r"\sqrt{8}", r"2\sqrt2"), (r"\frac{1}{1+\sqrt2}", r"\sqrt2-1"), (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"),
+    ("sqrt(2)/2", r"\frac1{\sqrt2}"), (r"\sqrt[3]{16}", r"2\sqrt[3]{2}"), ("2^{n+1}", r"2\cdot2^n"),
+    (r"\frac{x^2-1}{x-1}", "x+1"), (r"\sqrt{-3}", r"i\sqrt3"), (r"\frac{1}{i}", "-i"), ("10!", "10!"),
+    (r"\binom{5}{2}x", r"\binom{5}{3}x"), ("2xy", "2 y x"), ("0.3333333", r"\frac13"), ("3.1415927", r"\pi"),
+    (r"0.8660254", r"\frac{\sqrt{3}}{2}"), ("$x+1$", "1+x"), (r"\(7\)", "7"),
+]
+WRONG = [
+    ("12-15", "-3"), ("24+48", "72"), (r"2^3", "8"), ("18.00000001", "18"), ("18 million", "18"), ("2 dozen", "2"),
+    ("about 18", "18"), ("18 or so", "18"), ("3 4", "34"), (r"10\%", "0.1"), ("(1,080)", "1080"), ("1,2,2", "1,2"),
+    ("6:8", "3:4"), ("east", "seat"), (r"\frac{1000001}{3}", r"\frac{1000000}{3}"), ("0.33333", r"\frac13"), ("xy=6", "6"),
+    ("x>3", "x<3"), (r"x\ge3", "x>3"), ("52", "52_8"), ("42", "52_8"), ("52_9", "52_8"), ("y=5", "x=5"), ("x=5", "x=6"),
+    (r"\sqrt{x^2}", "x"), ("5 x", "5"), ("1080x", "1080"), ("(1,2,3)", "(1,2)"), ("(1,2)", r"\{1,2\}"), ("1/0", "1"), ("", ""),
+    (None, "5"), (" ", "5"), ("5", ""), ("\u0661\u0662", "12"), (r"\binom{5}{2}x", "10x"), ("18 cents", r"\$18"),
+    ("I think 18", "18"), (r"\text{18}\text{19}", "18"), ("18\n19", "18"), (r"\boxed{18", "18"), ("5=5", "5=4"),
+]
+
+
+def test_the_tricky_pairs(shared_dir):
+    """All 25 verdicts on which string comparison, rounding and common libraries go wrong, each of them decided."""
+    pairs = json.loads((shared_dir / "data/answer_pairs.json").read_text(encoding="utf-8"))
+    verdicts = {pair["id"]: compare(pair["prediction"], pair["reference"]) for pair in pairs if pair["core25"]}
+
+    assert len(verdicts) == 25
+    assert verdicts == {pair["id"]: pair["right_verdict"] for pair in pairs if pair["core25"]}
+
+
+@pytest.mark.parametrize(("prediction", "reference"), RIGHT)
+def test_the_same_value(prediction, reference):
+    """Ways to write one answer."""
+    assert equal(prediction, reference)
+
+
+@pytest.mark.parametrize(("prediction", "reference"), WRONG)
+def test_another_value(prediction, reference):
+    """Near misses, hedges, answers not worked out, and answers of another kind."""
+    assert not equal(prediction, reference)
+
+
+def test_what_cannot_be_decided_is_no_verdict():
+    """Beyond exact arithmetic, or not to be read, it is None, so that a second opinion can be asked; equal says no."""
+    for prediction, reference in ((r"\sin 30", r"\frac12"), ("9^{9^{9}}x", "9^{9^{9}}y"), (r"\sqrt{2+\sqrt2}", "1.8x"),
+                                  ("5 km", "5 miles"), ("[" * 300, "1")):
+        assert compare(prediction, reference) is None and not equal(prediction, reference)
+    assert equal(r"\sin 30", r"\sin  30") and equal("9^{9^{9}}", "9^{9^{9}}")
+
+
+def test_a_form_can_be_asked_for():
+    """Where the task asks to factor, expand or reduce, another way to write the value is wrong; the order does not matter."""
+    for written, other in (("(x+1)^2", "x^2+2x+1"), (r"\frac12", r"\frac24"), ("x^2+2x+1", "x(x+2)+1")):
+        assert equal(other, written) and not equal(other, written, same_form=True)
+    assert equal("(1+x)^2", "(x+1)^2", same_form=True) and equal(r"\frac{-1}{2}", r"-\dfrac12", same_form=True)
+    assert equal("y(x+2)", r"(2 + x) \cdot y", same_form=True) and not equal("(x+1)^3", "(x+1)^2", same_form=True)
+
+
+# The final marker
+
+@pytest.mark.parametrize(("completion", "answer"), [
+    (r"so \boxed{7}.", "7"), (r"\boxed{\boxed{7}}", "7"), (r"\boxed 7.", "7"), (r"\fbox{7}", "7"), (r"\boxed {7}", "7"),
+    (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed{\{1,2\}}", r"\{1,2\}"), (r"a { b \boxed{7}", "7"),
+    (r"$$\boxed{7}$$ } {", "7"), ("x\n#### 72", "72"), ("####1,080\n", "1,080"), (r"#### \boxed{5}", "5"),
+    ("#### Step 1\n#### -5", "-5"), ("**#### 5**", "5"), (r"\boxed{12", None), (r"\boxed{}", None),
+    (r"\boxed{\boxed{}}", None), ("the answer is 12", None), ("", None), (r"\boxedx{7}", None),
+    (r"\boxed{1} or \boxed{2}", None), (r"\boxed{1} or \boxed{1}", None), ("#### 5\n#### 5", None), ("#### 5\n\\boxed{6}", None),
+    (r"\boxed{1} \boxed{2", None), (r"\boxed{\text{a}", None), ("##### 5", None)])
+def test_exactly_one_marker(completion, answer):
+    """Training takes what stands at the one marker; two are a hedge, an unclosed one is no answer."""
+    assert final_answer(completion) == answer
+
+
+def test_the_last_marker_counts_in_evaluation():
+    """Several markers: the last one, unless it was cut off."""
+    assert final_answer(r"\boxed{1} no, \boxed{2}", policy="last") == "2"
+    assert final_answer("#### 1\n\\boxed{2}\n#### 3", policy="last") == "3"
+    assert final_answer(r"\boxed{1} \boxed{2", policy="last") is None
+    with pytest.raises(ValueError, match="one or last"):
+        final_answer("", policy="first")
+
+
+def test_what_is_thought_is_no_answer():
+    """A marker inside the thinking block is not the final one, and with another behind the block it is one of two."""
+    assert final_answer(r"<think>5</think> \boxed{5}", tag="think") == "5"
+    assert final_answer(r"<think>\boxed{5}</think> 5", tag="think") is None
+    assert final_answer(r"<think>\boxed{4}</think> \boxed{5}", tag="think") is None
+    assert final_answer(r"<think>\boxed{4}</think> \boxed{5}", tag="think", policy="last") == "5"
+    assert final_answer(r"\boxed{5}", tag="think") == "5"
+
+
+# GSM8K
+
+def test_every_gold_is_itself_however_it_is_written(shared_dir):
+    """All golds of GSM8K parse; each equals itself in five notations, through the marker too, and nothing beside itself."""
+    for name, rows in (("train", 7473), ("test", 1319)):
+        lines = (shared_dir / f"data/gsm8k/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        golds = [gsm8k_gold(json.loads(line)["answer"]) for line in lines]
+        assert len(golds) == rows
+        for gold in golds:
+            money = f"-${-gold:,}" if gold < 0 else f"${gold:,}"
+            for written in (f"{gold}", f"{gold:,}", money, f"{gold}.00"):
+                assert equal(written, str(gold)), written
+            assert equal(final_answer(rf"So it is \boxed{{{gold}}}."), str(gold))
+            assert not equal(str(gold + 1), str(gold)) and not equal(f"{gold}.5", str(gold))
+
+
+@pytest.mark.parametrize("text", ["72", "#### ", "#### 7.5", "#### 5\n#### 6", "#### 1,08", "#### x"])
+def test_what_is_no_gold(text):
+    """A solution without exactly one whole number at the end is refused, not guessed at."""
+    with pytest.raises(ValueError, match="####"):
+        gsm8k_gold(text)
+
+
+@given(st.integers(-10**15, 10**15), st.integers(-10**15, 10**15))
+def test_whole_numbers_are_equal_when_python_says_so(a, b):
+    """No rounding at any size, in any of the notations."""
+    assert equal(f"{a:,}", str(b)) == equal(f"{a}.0", str(b)) == equal(rf"\frac{{{2 * a}}}{{2}}", str(b)) == (a == b)
+
+
+@given(st.fractions(max_denominator=1000), st.fractions(max_denominator=1000))
+def test_fractions_are_exact(a, b):
+    """Between two fractions there is no tolerance."""
+    assert equal(rf"\frac{{{3 * a.numerator}}}{{{3 * a.denominator}}}", f"{b.numerator}/{b.denominator}") == (a == b)
+
+
+# Exact arithmetic
+
+SIXTY = Context(prec=60)
+
+
+def expressions():
+    """(text, its value to 60 digits) of expressions of square and cube roots, sums, products and quotients."""
+    leaves = (st.integers(1, 30).map(lambda n: (f"{n}", Decimal(n)))
+              | st.integers(2, 30).map(lambda n: (rf"\sqrt{{{n}}}", SIXTY.sqrt(n)))
+              | st.integers(2, 9).map(lambda n: (rf"\sqrt[3]{{{n}}}", SIXTY.power(n, SIXTY.divide(1, 3)))))
+    return st.recursive(leaves, lambda inner: st.tuples(inner, st.sampled_from("+-*/"), inner).map(joined), max_leaves=5)
+
+
+def joined(parts):
+    (a, x), sign, (b, y) = parts
+    if sign in "+-":
+        return f"({a}{sign}{b})", SIXTY.add(x, y) if sign == "+" else SIXTY.subtract(x, y)
+    if sign == "*":
+        return f"{a} \\cdot {b}", SIXTY.multiply(x, y)
+    return rf"\frac{{{a}}}{{{b}}}", SIXTY.divide(x, y) if abs(y) > Decimal("1e-40") else Decimal(1)    # there the verdict is None
+
+
+@settings(max_examples=100)
+@given(expressions(), expressions())
+def test_surds_against_sixty_digits(one, other):
+    """An exact verdict never contradicts the decimal values, and each expression equals itself written around."""
+    (a, x), (b, y) = one, other
+    verdict = same_value(parse(a), parse(b))
+    around = same_value(parse(rf"\frac{{({a}) \cdot \sqrt{{7}} - \sqrt{{7}}}}{{\sqrt{{7}}}} + 1"), parse(a))
+    value = decimal_value(parse(a))
+
+    assert verdict is None or verdict == is_near(x, y)
+    assert around in (True, None)
+    assert value is None or is_near(value, x)
+
+
+def is_near(x, y):
+    return SIXTY.abs(SIXTY.subtract(x, y)) <= SIXTY.abs(y) * Decimal("1e-40") + Decimal("1e-45")
+
+
+COEFFICIENTS = st.lists(st.integers(-5, 5), min_size=1, max_size=4)
+
+
+@given(COEFFICIENTS, COEFFICIENTS, st.integers(0, 6))
+def test_polynomials_against_their_coefficients(a, b, place):
+    """A product is its expansion, and not where one coefficient of that is another."""
+    expanded = [0] * (len(a) + len(b) - 1)
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            expanded[i + j] += x * y
+    product = f"({written(a)})({written(b)})"
+    changed = [c + (i == place % len(expanded)) for i, c in enumerate(expanded)]
+
+    assert same_value(parse(product), parse(written(expanded))) is True
+    assert same_value(parse(product), parse(written(changed))) is False
+
+
+def written(coefficients):
+    return "+".join(f"({c})x^{{{i}}}" for i, c in enumerate(coefficients))
+
+
+def test_numbers_by_hand():
+    """Figures from a table, so that not everything hangs on our own parsing twice."""
+    assert decimal_value(parse(r"\frac{1+\sqrt5}{2}")).quantize(Decimal("1e-20")) == Decimal("1.61803398874989484820")
+    assert decimal_value(parse(r"\frac{\pi^2}{6}")).quantize(Decimal("1e-20")) == Decimal("1.64493406684822643647")
+    assert parse(r"2\frac{1}{3}").value == Fraction(7, 3) and parse(r"0.1\overline{6}").value == Fraction(1, 6)
+
+
+# Hostile text
+
+SURDS = "(" + "+".join(rf"\sqrt{{{n}}}" for n in (2, 3, 5, 7)) + ")^{32}"
+HOSTILE = [
+    "9^{9^{9^{9}}}", "1000000!", "(" * 900, "[" * 900, "{" * 10**6, "\\frac" * 200, "\\sqrt" * 200, "1" * 10**6, "1" * 900,
+    "2\\frac{" * 120, "/".join("1" * 450), "!" * 900, "1" + "!" * 900, "-" * 900, "\\pm" * 300, ",".join("x" * 499),
+    "\\cup" * 200, "=".join("x" * 400), ":" * 900, "+".join([SURDS] * 6), "x+" + "+".join([SURDS] * 6),
+    "+".join(f"{n}!" for n in range(300, 490)), "1 " * 490, "\\text{" * 160, "a " * 490, "x^{2^{2^{2^{2^{2}}}}}",
+    "\\begin{pmatrix}" * 60, "1," * 490, "\\sqrt{" + "9" * 900 + "}",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
+def test_hostile_answers_cost_little(text):
+    """Towers, deep brackets and a million characters: this ends, and at once, without an exception, never equal."""
+    assert not equal(text, "7") and not equal(text, "x+1") and not equal(text, "1,2")
+    assert final_answer(rf"\boxed{{{text}}} \boxed{{7}}", policy="last") in ("7", None)
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet="0123456789.,+-*/^_!|(){}[]\\$%= xyabcdefr", max_size=40))
+def test_no_text_raises(text):
+    """Whatever a model writes is True, False or None, and what is not blank equals itself unless it hedges."""
+    assert compare(text, "7") in (True, False, None) and compare("7", text) in (True, False, None)
+    assert final_answer(text) is None or final_answer(text).strip()

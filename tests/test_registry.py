@@ -1,0 +1,151 @@
+"""Names of providers, rewards and objectives, what they take, and code from outside."""
+import pytest
+
+from rl import registry
+from rl.errors import InputError
+from rl.registry import (
+    TrainingSample,
+    build_data_provider,
+    build_objective,
+    build_reward,
+    load_class_path,
+    register_data_provider,
+    register_objective,
+    register_reward,
+    registered,
+)
+
+
+@pytest.fixture(autouse=True)
+def names_of_its_own(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_REGISTERED", {kind: dict(known) for kind, known in registry._REGISTERED.items()})
+
+
+def sample(tokens=3):
+    return TrainingSample("2 + 2?", "4", "4", tokens, "stop", {})
+
+
+def test_a_reward_is_bound_once_and_called_often():
+    """The kwargs of YAML are bound when it is built; each call gets samples alone."""
+    @register_reward("short")
+    def short(samples, limit=100, *, scale: float):
+        return [scale * (one.tokens <= limit) for one in samples]
+
+    assert build_reward("short", limit=2, scale=3.0)([sample(2), sample(3)]) == [3.0, 0.0]
+    assert short([sample()], scale=1.0) == [1.0], "the decorator leaves the function as it was"
+
+
+def test_a_class_may_be_a_reward():
+    """State such as an opened file belongs to an instance, which is made once."""
+    @register_reward("counting")
+    class Counting:
+        def __init__(self, start):
+            self.n = start
+
+        def __call__(self, samples):
+            self.n += 1
+            return [float(self.n)] * len(samples)
+
+    reward = build_reward("counting", start=5)
+
+    assert reward([sample()]) == [6.0] and reward([sample()]) == [7.0]
+    with pytest.raises(InputError, match="needs 'start'"):
+        build_reward("counting")
+
+
+def test_providers_and_objectives():
+    """A provider is called for its tasks; an objective is there at once."""
+    register_data_provider("range")(lambda start, stop=3: list(range(start, stop)))
+    register_objective("fixed")(lambda value: value)
+
+    assert build_data_provider("range", start=1)() == [1, 2] and build_objective("fixed", value=7) == 7
+
+
+@pytest.mark.parametrize(("build", "kind"), [(build_data_provider, "data provider"), (build_reward, "reward"),
+                                             (build_objective, "objective")])
+def test_an_unknown_name_lists_the_known_ones(build, kind):
+    """With the nearest of them."""
+    registry._REGISTERED[kind].update(weather_of_today=lambda: 1, tides=lambda: 2)
+
+    with pytest.raises(InputError) as caught:
+        build("weather_of_todya")
+    assert f"no {kind} is called 'weather_of_todya' (did you mean weather_of_today?)" in str(caught.value)
+    assert "tides" in str(caught.value) and {"tides", "weather_of_today"} <= set(registered(kind))
+
+
+def test_kwargs_are_checked_before_anything_runs():
+    """All that do not fit are named together: those it does not take, with the nearest, and those it lacks."""
+    register_reward("strict")(lambda samples, limit, weight=1.0: [])
+
+    with pytest.raises(InputError, match=r"the reward strict takes no 'wieght' \(did you mean weight\?\), needs 'limit'; "
+                                         "it takes limit, weight"):
+        build_reward("strict", wieght=2)
+    with pytest.raises(InputError, match="takes no 'samples'"):
+        build_reward("strict", limit=1, samples=[])
+    register_reward("open")(lambda samples, **anything: [])
+    build_reward("open", whatever=1)
+
+
+def test_a_name_stands_for_one_thing():
+    """Two functions cannot share a name; the same function may come twice, as when its module is loaded again."""
+    def first(samples):
+        return []
+
+    register_reward("taken")(first)
+    register_reward("taken")(first)
+    with pytest.raises(InputError, match=r"the reward taken is registered already, by .*test_registry.py:\d+ .*first; .*lambda"):
+        register_reward("taken")(lambda samples: [])
+    register_reward("unnamed")(lambda samples: [1])
+    with pytest.raises(InputError, match="registered already"):
+        register_reward("unnamed")(lambda samples: [2])
+    register_objective("taken")(first)    # of another kind
+
+
+OUTSIDE = """
+from dataclasses import dataclass
+from rl.registry import register_reward
+
+@dataclass(frozen=True)
+class Mine:
+    weight: float = 1.0
+
+@register_reward("from_outside")
+def from_outside(samples):
+    return [0.5 for _ in samples]
+"""
+
+
+def test_code_from_a_file_outside(tmp_path, capsys):
+    """A class from a user's file, whose rewards are registered with it; it is said that outside code runs; twice is fine."""
+    file = tmp_path / "mine.py"
+    file.write_text(OUTSIDE)
+
+    for _ in range(2):
+        assert load_class_path(f"{file}:Mine")(weight=2.0).weight == 2.0
+    assert build_reward("from_outside")([sample()] * 2) == [0.5, 0.5]
+    assert "runs code from outside" in capsys.readouterr().err
+
+
+def test_code_from_a_module(tmp_path, monkeypatch):
+    """A module that can be imported serves as well."""
+    (tmp_path / "of_mine_alone.py").write_text("class Thing: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert load_class_path("of_mine_alone:Thing").__name__ == "Thing"
+
+
+@pytest.mark.parametrize(("path", "source", "message"), [
+    ("Mine", None, "should be 'module:Class'"), ("a:b:", None, "should be"), (":Mine", None, "should be"),
+    ("no_such_module_here:Mine", None, "there is no module no_such_module_here"), ("{file}:Mine", None, "there is no file"),
+    ("{file}:Mina", "class Mine: pass", r"has no Mina \(did you mean Mine\?\)"),
+    ("{file}:Mine", "1 / 0", "raised ZeroDivisionError"), ("{file}:Mine", "def", "raised SyntaxError"),
+    ("{file}:Mine", "import no_such_package_here", "raised ModuleNotFoundError")])
+def test_outside_code_that_cannot_be_had(tmp_path, path, source, message):
+    """Shape, file, module, name and the code's own failure: each is said in a line."""
+    file = tmp_path / "mine.py"
+    if source is not None:
+        file.write_text(source)
+
+    with pytest.raises(InputError, match=message):
+        load_class_path(path.format(file=file))

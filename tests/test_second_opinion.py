@@ -1,0 +1,59 @@
+"""The optional second opinion: what it adds to ours, and that nothing it is asked can hang or kill us."""
+import importlib.util
+import threading
+
+import pytest
+
+from rl.answers import compare
+from rl.errors import InputError
+from rl.registry import TrainingSample
+from rl.second_opinion import SecondOpinion
+from rl.text_rewards import gsm8k_correctness_reward
+
+
+@pytest.fixture(scope="module")
+def opinion():
+    if importlib.util.find_spec("math_verify") is None:
+        pytest.skip("needs the extra package math-verify")
+    with SecondOpinion(cpu_s=1) as asked:
+        yield asked
+
+
+def test_it_decides_what_ours_does_not(opinion):
+    """Functions are beyond exact arithmetic; from any thread, where the library's own time limit would raise."""
+    pairs = {(r"\sin(\frac{\pi}{6})", r"\frac{1}{2}"): True, (r"\log_2 8", "3"): True, (r"\cos 0", "0"): False}
+    found = {}
+    thread = threading.Thread(target=lambda: found.update({pair: opinion(*pair) for pair in pairs}))
+    thread.start()
+    thread.join()
+
+    assert found == pairs and all(compare(*pair) is None for pair in pairs)
+    sample = TrainingSample("p", r"\boxed{\log_2 8}", "#### 3", 5, "stop", {})
+    assert gsm8k_correctness_reward([sample]) == [0.0]
+    assert gsm8k_correctness_reward([sample], second_opinion=opinion) == [1.0]
+
+
+@pytest.mark.slow
+def test_it_can_be_killed(opinion):
+    """A question beyond its limits, or the end of its process, is a no; it answers the next one."""
+    before = opinion.unanswered
+
+    assert not opinion("9^{9^{9^{9}}}", "7") and opinion("1", "1") and opinion.unanswered == before + 1
+    opinion._process.kill()
+    opinion._process.wait()
+    assert not opinion("1", "1") and opinion.unanswered == before + 2
+    assert opinion("1", "1")
+
+
+@pytest.mark.parametrize("text", ["1} \\boxed{7", "\\boxed{7}", "7" * 2000, "}{7", "\\"])
+def test_what_would_leave_the_box_is_not_asked(opinion, text):
+    """A prediction cannot bring a second answer along."""
+    assert not opinion(text, "7")
+
+
+def test_without_the_package(monkeypatch):
+    """One line with the command that helps."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(InputError, match="pip install math-verify"):
+        SecondOpinion()
