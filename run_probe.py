@@ -22,6 +22,7 @@ from rl.datalog import write_aside
 from rl.device import explain_memory
 from rl.errors import InputError
 from rl.generate import check_room
+from rl.graders import check_tasks, objective_of_rewards, open_sandbox
 from rl.loop import prepare, sampling_of
 from rl.probe import ProbeGrader, probe
 from rl.probe_report import compare, comparison_text, document, probe_text, read
@@ -41,12 +42,13 @@ def main() -> int:
     source, dtype, facts = command.find_model(settings)
     adapter = lora.load(settings.model.lora, source.cfg) if settings.model.lora else None
     tasks = load_tasks(settings.data)
+    check_tasks(tasks, objective_of_rewards(settings), settings)
     prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     check_room([prompt.ids for prompt in prompts], settings.generation.max_new_tokens, source.cfg)
     out = report_file(settings)
 
-    with command.open_sandbox(settings) as sandbox:
-        graders = ProbeGrader.on(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
+    with open_sandbox(settings) as sandbox:
+        graders = ProbeGrader.on(sandbox, tasks, settings)
         command.announce(loaded, {**facts, "sandbox": sandbox.description}, file=sys.stderr)
         model = pretrained.load(source, dtype)
         found = probe(model, adapter, prompts, graders, settings.generation.n_samples, sampling_of(settings),

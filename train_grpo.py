@@ -20,10 +20,10 @@ from rl.datalog import RunLog
 from rl.device import explain_memory
 from rl.evaluate import Evaluation, held_out
 from rl.generate import check_room
+from rl.graders import check_tasks, grader_of, objective_of_rewards, open_sandbox
 from rl.lock import claimed
 from rl.loop import prepare, train_step
 from rl.progress import Progress
-from rl.reward import Grader
 from rl.settings import values_of
 from rl.signals import Interrupted, Signals
 from rl.taskset import BEGINNING, ahead, behind, load_tasks
@@ -36,6 +36,7 @@ def main() -> int:
     tasks = load_tasks(settings.data)
     ahead(tasks, 0, BEGINNING, settings)
     unseen = held_out(settings)
+    check_tasks(tasks, objective_of_rewards(settings), settings)
     if command.asked_for_dry_run(sys.argv[1:]):
         return command.dry_run(loaded)
 
@@ -50,10 +51,10 @@ def main() -> int:
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
-    with (Signals() as signals, claimed(run), command.open_sandbox(settings) as sandbox,
+    with (Signals() as signals, claimed(run), open_sandbox(settings) as sandbox,
           Progress(settings.trainer.steps, settings.evaluation.eval_every) as progress,
           tracker.Tracker(settings.run.tracker, run) as tracked):
-        grader = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed)
+        grader = grader_of(sandbox, tasks, settings)
         evaluation = Evaluation.on(sandbox, unseen_prompts, settings)
         state, step, cursor = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)

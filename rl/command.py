@@ -20,7 +20,6 @@ from rl.pretrained import ModelConfig, ModelError, Source, resolve, shapes_witho
 from rl.progress import evaluations
 from rl.report import gather
 from rl.report_page import write
-from rl.sandbox import Sandbox
 from rl.settings import Settings, help_text
 from rl.signals import Interrupted
 from rl.signs import signs_of, signs_text
@@ -103,12 +102,6 @@ def memory_facts(loaded: config.Loaded) -> dict[str, str]:
     m, origins = loaded.settings.model, loaded.origins
     part = "whole groups" if m.update_samples >= loaded.settings.generation.group else f"{m.update_samples} samples of a group"
     return {"remat": f"{m.remat} ({origins['remat']})", "backward pass": f"of {part} at a time ({origins['update_samples']})"}
-
-
-def open_sandbox(settings: Settings) -> Sandbox:
-    """The sandbox that the settings ask for; a context manager."""
-    s = settings.sandbox
-    return Sandbox(s.sandbox_workers, s.case_seconds, s.allow_weak_sandbox)
 
 
 def run_folder(settings: Settings) -> Path:

@@ -7,6 +7,7 @@ default is blank (LORA= asks for no adapter). RESUME takes everything from the r
 Not checked here: whether a model, an adapter or a task exists. Those who load them say so, before the heavy work.
 """
 import difflib
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import yaml
 
 from rl.combinations import training_problems
 from rl.errors import InputError
-from rl.settings import LEAVES, NAMES, SECTIONS, Leaf, Settings, help_text, text_of, value_of
+from rl.settings import LEAVES, NAMES, SECTIONS, Kwargs, Leaf, Settings, help_text, text_of, value_of
 from rl.values import typed
 
 __all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "decide", "dump", "from_run", "help_text", "listing",
@@ -46,6 +47,8 @@ class Given(NamedTuple):
     shown: str
     place: str
 
+
+SECTION_ALIASES = {"rewards": "reward", "experiment": "run"}    # as other trainers' files call them
 
 # The parts of a run's config.yaml that record versions and the like, and where settings came from; no settings, so skipped.
 ABOUT, ORIGINS = "about", "origins"
@@ -150,7 +153,8 @@ def dump(settings: Settings, about: dict | None = None, origins: dict | None = N
     tree = {}
     for leaf in LEAVES.values():
         if leaf.name not in PLACES:
-            tree.setdefault(leaf.section, {})[leaf.name] = value_of(settings, leaf.name)
+            value = value_of(settings, leaf.name)
+            tree.setdefault(leaf.section, {})[leaf.name] = json.loads(value) if leaf.type is Kwargs else value
     beside = {name: part for name, part in ((ORIGINS, origins), (ABOUT, about)) if part}
     return yaml.safe_dump(tree | beside, sort_keys=False, allow_unicode=True)
 
@@ -199,6 +203,7 @@ def _flatten(path, key, value, problems) -> list[Given]:
     """The settings under one top-level key: a section's, or the key itself."""
     if key in (ABOUT, ORIGINS):
         return []
+    key = SECTION_ALIASES.get(key, key)
     if key in SECTIONS and (value is None or isinstance(value, dict)):
         return [given for name, inner in (value or {}).items()
                 for given in _from_key(path, str(name), inner, key, problems)]

@@ -35,11 +35,11 @@ class Sample(NamedTuple):
     verdict: str
     correct: bool
     reward: float      # nan: the grader failed, the sample counts nowhere but in grader/internal_error_rate
-    style: float
-    depth: int
-    calls: int
-    pure: bool
-    idle: int
+    style: float | None    # this and the next four are a program's; None where the answer is none
+    depth: int | None
+    calls: int | None
+    pure: bool | None
+    idle: int | None
     detail: str
     flags: tuple[str, ...]
     scores: dict[str, float] = {}    # measures beside the reward, by name
@@ -95,7 +95,7 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float | None]:
     verdicts = Counter(s.verdict for s in samples)
     return {"reward": _mean(s.reward for s in counting),
             "pass_rate": _mean(s.correct for s in counting),
-            **{name: _mean(getattr(s, name) for s in correct) for name in QUALITIES},
+            **{name: _mean(value for s in correct if (value := getattr(s, name)) is not None) for name in QUALITIES},
             "completions/mean_length": _mean(lengths),
             "completions/min_length": min(lengths, default=None),
             "completions/max_length": max(lengths, default=None),

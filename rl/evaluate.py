@@ -40,7 +40,7 @@ class Evaluation(NamedTuple):
     def on(cls, sandbox, prompts: list[Prompt], settings: Settings) -> "Evaluation":
         """On these held-out prompts, graded on the cases of a probe."""
         tasks = [prompt.task for prompt in prompts]
-        return cls(prompts, ProbeGrader.on(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed), settings)
+        return cls(prompts, ProbeGrader.on(sandbox, tasks, settings), settings)
 
     def due(self, step: int) -> bool:
         """Whether this many steps are an occasion: none, a multiple of EVAL_EVERY, or all."""

@@ -194,8 +194,8 @@ class GymGrader:
 
 def _grade(answer, score, wall_s):
     verdict = "unscorable" if score.failed else "right" if score.strict else "partial" if score.raw > 0 else "wrong"
-    return Grade(code=answer, verdict=verdict, correct=score.strict, reward=score.raw, style=0.0, depth=0, calls=0, pure=False,
-                 idle=0, detail=score.failed, flags=(), wall_s=wall_s,
+    return Grade(code=answer, verdict=verdict, correct=score.strict, reward=score.raw, style=None, depth=None, calls=None,
+                 pure=None, idle=None, detail=score.failed, flags=(), wall_s=wall_s,
                  scores={"strict": float(score.strict), "lenient": float(score.lenient)})
 
 

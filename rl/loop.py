@@ -19,7 +19,7 @@ from rl.grpo import AdamW, TrainState, update, with_base_logprobs
 from rl.objectives import Objective
 from rl.packing import pack_groups, teaching
 from rl.recheck import recheck
-from rl.reward import grade_safely
+from rl.reward import grade_rows
 from rl.settings import Settings
 from rl.taskset import Task
 
@@ -82,8 +82,8 @@ def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sa
 
 def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str]) -> tuple[list[datalog.Group], list[float]]:
     """The samples, graded now, grouped by prompt; and the seconds that each took to grade."""
-    pairs = [(prompts[p].task, text) for p, text in zip(rollouts.prompt_B, texts, strict=True)]
-    return grouped(prompts, rollouts, texts, grade_safely(grader, pairs))
+    task_B = [prompts[p].task for p in rollouts.prompt_B]
+    return grouped(prompts, rollouts, texts, grade_rows(grader, task_B, texts, rollouts.length_B, rollouts.finish_B))
 
 
 def grouped(prompts: Sequence[Prompt], rollouts: Rollouts, texts, grades) -> tuple[list[datalog.Group], list[float]]:
@@ -145,7 +145,7 @@ def judged(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings
     with Grading(grader, [prompt.task for prompt in prompts for _ in range(N)]) as grading:
         rollouts, texts = sample(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step), slots, grading.begin)
         sampled = time.perf_counter()
-        grades = grading.finish(texts)
+        grades = grading.finish(texts, rollouts.length_B, rollouts.finish_B)
     groups, grading_s = grouped(prompts, rollouts, texts, grades)
     shuffled_by = (seed, step) if settings.reward.shuffle_rewards else None
     reward_PN = rewards_of(groups, shuffled_by, length_penalties(groups, settings))

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from rl.datalog import Group
 from rl.generate import Sampling, step_key
+from rl.graders import grader_of, runs_code
 from rl.loop import Prompt, grade, sample
-from rl.reward import Grader, weak_passes
-from rl.sandbox import Sandbox
+from rl.reward import weak_passes
+from rl.settings import Settings
 
 # A probe samples as a step of its own that no run reaches, and its cases come from seeds beyond those of training.
 PROBE_STEP = 2**31 - 1
@@ -31,13 +32,14 @@ class Probed(NamedTuple):
 
 class ProbeGrader(NamedTuple):
     """The grader of a probe, on fresh cases, and a second one on other fresh cases to check the first."""
-    first: Grader
-    second: Grader
+    first: object
+    second: object | None    # None where answers are compared and there are no cases to be fresh
 
     @classmethod
-    def on(cls, sandbox: Sandbox, tasks: Sequence, style_weight: float, case_seed: int) -> "ProbeGrader":
-        """Both graders; case_seed is the one that training uses."""
-        return cls(*(Grader(sandbox, tasks, style_weight, case_seed + shift) for shift in (PROBE_CASES, SECOND_CASES)))
+    def on(cls, sandbox, tasks: Sequence, settings: Settings) -> "ProbeGrader":
+        """Both graders of what the settings pay for."""
+        first, again = grader_of(sandbox, tasks, settings, PROBE_CASES), runs_code(settings)
+        return cls(first, grader_of(sandbox, tasks, settings, SECOND_CASES) if again else None)
 
 
 def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, samples: int, sampling: Sampling, seed: int,
@@ -52,7 +54,7 @@ def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, sampl
         new, _ = grade(graders.first, part, rollouts, texts)
         groups += new
         entropy += rollouts.entropy_BT.sum(-1).reshape(len(part), samples).sum(-1).tolist()
-        again, failed = weak_passes(graders.second, *_graded(part, new))
+        again, failed = weak_passes(graders.second, *_graded(part, new)) if graders.second else (0, [])
         rechecked, weak = rechecked + again, weak + len(failed)
         tell(_progress(groups, len(prompts), time.perf_counter() - started))
     return Probed(groups, entropy, rechecked, weak, time.perf_counter() - started)

@@ -52,7 +52,7 @@ def rows_of(groups: Sequence[Group], entropy: Sequence[float]) -> list[Row]:
         counting = graded(group.samples)
         correct = [sample for sample in counting if sample.correct]
         rows.append(Row(group.task, len(counting), len(correct), math.fsum(sample.reward for sample in counting),
-                        {name: math.fsum(getattr(sample, name) for sample in correct) for name in QUALITIES},
+                        {name: math.fsum(getattr(sample, name) or 0 for sample in correct) for name in QUALITIES},
                         total, sum(sample.tokens for sample in group.samples)))
     return rows
 

@@ -33,9 +33,12 @@ class TrainingSample(NamedTuple):
 
 
 class DataProvider(Protocol):
-    """What build_data_provider gives: called without arguments, the tasks."""
+    """What build_data_provider gives: called with TASKS_FILE, all tasks and the names of those held out of training.
 
-    def __call__(self) -> Sequence: ...
+    As a pair, or as something with `tasks` and `held_out`; that may also have `left_out` (why -> how many problems) and `batch`
+    (step, tasks a step, seed -> indices into `tasks`), an order of training of its own."""
+
+    def __call__(self, tasks_file: str): ...
 
 
 class Reward(Protocol):
@@ -55,7 +58,8 @@ class Objective(Protocol):
 
 
 # What the caller gives later, when the thing that was built is called.
-_KINDS = {"data provider": 0, "reward": 1, "objective": 0}
+_KINDS = {"data provider": 1, "reward": 1, "objective": 0}
+_PLUGINS: set[str] = set()    # files that were run
 _REGISTERED: dict[str, dict[str, Callable]] = {kind: {} for kind in _KINDS}
 
 
@@ -88,6 +92,17 @@ def build_reward(name: str, **kwargs) -> Reward:
 def build_objective(name: str, **kwargs) -> Objective:
     """The objective itself; InputError for an unknown name, or kwargs that it does not take."""
     return _checked("objective", name, kwargs)(**kwargs)
+
+
+def load_plugins(files: str) -> None:
+    """Run the comma-separated Python files, which register what they define; InputError where one is not there or raises."""
+    for file in filter(None, (part.strip() for part in files.split(","))):
+        if file in _PLUGINS:
+            continue
+        print(f"PLUGINS: {file} runs code from outside of this repo, with all rights of this process", file=sys.stderr,
+              flush=True)
+        _from_file(file, file)
+        _PLUGINS.add(file)
 
 
 def registered(kind: str) -> list[str]:

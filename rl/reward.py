@@ -29,6 +29,7 @@ from numbers import Real
 from typing import NamedTuple
 
 from rl.errors import InputError
+from rl.registry import register_objective, register_reward
 from rl.sandbox import Result, Sandbox, SandboxError
 from rl.source import extract_code, parse_source
 from rl.taskset import Task, make_suite
@@ -59,17 +60,18 @@ class Grade(NamedTuple):
     verdict: str               # one of the sandbox's VERDICTS
     correct: bool
     reward: float              # nan when verdict == "internal_error"
-    style: float
-    depth: int
-    calls: int
-    pure: bool
-    idle: int
+    style: float | None        # this and the next four are a program's; None where the answer is none
+    depth: int | None
+    calls: int | None
+    pure: bool | None
+    idle: int | None
     detail: str
     flags: tuple[str, ...]
     wall_s: float = 0.0        # seconds in the sandbox; differs from run to run, so it goes to the metrics alone
     scores: dict[str, float] = {}    # measures beside the reward, by name; none where style is the measure
 
 
+@register_reward("lisp_reward")
 class Grader:
     """Grades completions against hidden cases that are made once, here, from case_seed (the probe uses another one)."""
 
@@ -102,6 +104,19 @@ class Grader:
                      detail=result.detail, flags=result.flags, wall_s=result.wall_s, **style._asdict())
 
 
+@register_objective("lisp")
+class Lisp:
+    """The one reward of programs, as it is."""
+
+    def reward_names(self) -> tuple[str, ...]:
+        """The sandbox's."""
+        return ("lisp_reward",)
+
+    def combine_rewards(self, scores: dict[str, list[float]]) -> list[float]:
+        """What it pays."""
+        return scores["lisp_reward"]
+
+
 def reward_of(verdict: str, style: float, style_weight: float) -> float:
     """0 for a wrong answer, 1 + style_weight * style for a right one, nan where the grader itself failed."""
     if verdict == "internal_error":
@@ -121,10 +136,7 @@ def grade_safely(grader, pairs: Sequence[tuple[Task, str]]) -> list[Grade]:
     if len(grades) != len(pairs):
         raise InputError(f"{type(grader).__name__}.grade gave {len(grades)} grades for {len(pairs)} samples; it must give one "
                          "for each, in order, so nothing can be learnt from these: mend that function, then RESUME the run")
-    grades = [_judged(grade) for grade in grades]
-    if failed := [grade.detail for grade in grades if grade.verdict == "internal_error"]:
-        print(f"grader: {len(failed)} of {len(grades)} samples could not be graded and count nowhere: {failed[0]}", flush=True)
-    return grades
+    return _told([_judged(grade) for grade in grades])
 
 
 def _grade_alone(grader, pair) -> Grade | None:
@@ -147,6 +159,23 @@ def _judged(grade) -> Grade:
 
 def _ungraded(detail: str) -> Grade:
     return Grade("", "internal_error", False, math.nan, 0.0, 0, 0, False, 0, detail, ())
+
+
+def grade_rows(grader, task_B: Sequence, text_B: Sequence[str], tokens_B: Sequence[int],
+               finish_B: Sequence[str]) -> list[Grade]:
+    """The grades of all rows of a batch.
+
+    A grader that needs whole groups says so by `whole_groups`, and is asked once by grade_samples; others go pair by pair."""
+    if not getattr(grader, "whole_groups", False):
+        return grade_safely(grader, list(zip(task_B, text_B, strict=True)))
+    return _told([_judged(grade) for grade in grader.grade_samples(task_B, text_B, tokens_B, finish_B)])
+
+
+def _told(grades: list[Grade]) -> list[Grade]:
+    """The same grades, once what could not be graded was told of on stdout."""
+    if failed := [grade.detail for grade in grades if grade.verdict == "internal_error"]:
+        print(f"grader: {len(failed)} of {len(grades)} samples could not be graded and count nowhere: {failed[0]}", flush=True)
+    return grades
 
 
 def weak_passes(second: Grader, pairs: Sequence[tuple[Task, str]],

@@ -89,7 +89,7 @@ def highest_reward(pairs: Sequence[Pair]) -> list[Shown]:
 
 def most_idle(pairs: Sequence[Pair]) -> list[Shown]:
     """The paid sample with most calls that do nothing."""
-    idle = [(pair, max((s for s in pair.after if s.correct), key=lambda s: s.idle)) for pair in pairs if passed(pair.after)]
+    idle = [(pair, max((s for s in pair.after if s.correct), key=lambda s: s.idle or 0)) for pair in pairs if passed(pair.after)]
     worst = sorted((found for found in idle if found[1].idle), key=lambda found: (-found[1].idle, found[0].task))[:1]
     return [Shown(pair.task, _best(pair.before), sample) for pair, sample in worst]
 
@@ -232,8 +232,11 @@ def _weak_cases(doc: dict, name: str) -> str:
 
 def grade_text(sample: Sample) -> str:
     """One line: verdict, reward, and what the style is made of."""
-    pure = "pure" if sample.pure else "not pure"
     cut = " (cut at the limit)" if sample.finish == "length" else ""
+    if sample.style is None:
+        parts = "".join(f", {name} {value:.3f}" for name, value in sample.scores.items())
+        return f"{sample.verdict}: reward {sample.reward:.3f}{parts}, {sample.tokens} tokens{cut}"
+    pure = "pure" if sample.pure else "not pure"
     return (f"{sample.verdict}: reward {sample.reward:.3f}, style {sample.style:.3f}, depth {sample.depth}, "
             f"calls {sample.calls}, idle {sample.idle}, {pure}, {sample.tokens} tokens{cut}")
 

@@ -14,6 +14,10 @@ def setting(default, help, low=None, high=None, choices=(), pattern=None, words=
                                                 words=words, aliases=aliases, on_resume=on_resume))
 
 
+class Kwargs(str):
+    """The type of a setting that is a mapping: JSON text in the settings, nested in YAML."""
+
+
 @dataclass(frozen=True)
 class ModelSettings:
     """Which weights, in which numbers, computed how."""
@@ -40,10 +44,14 @@ class ModelSettings:
 @dataclass(frozen=True)
 class DataSettings:
     """Which tasks, and what the prompt says."""
-    tasks: str = setting("lc_easy", "task provider: lc_easy, humaneval, mbpp")
+    tasks: str = setting("lc_easy", "task provider: lc_easy, humaneval, mbpp, gsm8k, math, svamp, gsm8k_math_curriculum, or one "
+                         "that a file of PLUGINS registers")
+    provider_kwargs: Kwargs = setting("{}", "what else the task provider is given, such as {levels: [1, 2]}")
+    plugins: str = setting("", "Python files outside of this repo, comma-separated, that register providers, rewards or "
+                           "objectives; their code runs with all rights of this process")
     split: str = setting("train", "which part of the provider's tasks", choices=("train", "heldout", "all"))
     n_tasks: int = setting(0, "only the first N of the split's fixed shuffled order; 0 = all", 0, 1_000_000)
-    tasks_file: str = setting("", "local data file of a provider that reads one (humaneval, mbpp)")
+    tasks_file: str = setting("", "local data file or folder of a provider that reads one (all but lc_easy)")
     task_names: str = setting("", "only these tasks of the split, comma-separated")
     style_hint: bool = setting(False, "ask in the prompt for one nested expression")
     case_seed: int = setting(1, "seed of the hidden test inputs", 0, 2**31 - 1)
@@ -93,6 +101,10 @@ class ObjectiveSettings:
                              "are trained on too", 0.0, 10.0, aliases=("beta",))
     updates_per_batch: int = setting(1, "optimiser updates on each batch of samples; with 1 the ratio is 1 and the "
                                      "clip never acts", 1, 64, aliases=("num_iterations",))
+    combine: str = setting("lisp", "what a sample's rewards come to. lisp: correctness and style of a program, from the sandbox; "
+                           "additive, weighted_length_penalty: sums of rewards for answers in words; or one of PLUGINS")
+    combine_kwargs: Kwargs = setting("{}", "what COMBINE is given, such as {length_penalty_lambda: 0.5, strict_format_gate: "
+                                     "true}", aliases=("objective_kwargs",))
     logit_chunk: int = setting(256, "positions per chunk of the vocabulary projection; changes memory and speed only",
                                1, 1_000_000)
 
@@ -101,6 +113,8 @@ class ObjectiveSettings:
 class RewardSettings:
     """What a graded answer is worth."""
     style_weight: float = setting(0.5, "a correct answer earns 1 + STYLE_WEIGHT * style, a wrong one 0", 0.0, 10.0)
+    reward_kwargs: Kwargs = setting("{}", "what each reward is given, by its name, such as {format_tag_reward: {tag: think}}",
+                                    aliases=("kwargs",))
     shuffle_rewards: bool = setting(False, "control arm: deal the rewards of a step out at random among its samples")
 
 
@@ -201,6 +215,8 @@ class Leaf(NamedTuple):
         """The values this setting takes, in words."""
         if self.type is bool:
             return "true or false"
+        if self.type is Kwargs:
+            return "a mapping, name: value"
         if self.type is str:
             return f"one of {', '.join(self.choices)}" if self.choices else self.words or "text"
         return f"a {'whole number' if self.type is int else 'number'} from {self.low} to {self.high}"

@@ -1,11 +1,12 @@
 """What a task is, which tasks a run uses, and the prompt each one becomes.
 
-A provider is a function in tasks/, called with TASKS_FILE, that returns its tasks and the names it holds out of training.
+A provider is registered (rl/registry.py), called with TASKS_FILE, and gives its tasks and the names it holds out of training.
 Nothing here runs a candidate, a reference or a grader: expected values come from the sandbox."""
 
 import difflib
 import hashlib
 import importlib
+import json
 import math
 import random
 import re
@@ -15,11 +16,13 @@ from typing import NamedTuple
 
 from rl.compare import RELATIVE
 from rl.errors import InputError
+from rl.registry import build_data_provider, load_plugins, nearest, registered
 from rl.settings import DataSettings, Settings
 
-# Named, not imported: providers import Task from here, and only the one in use should cost anything.
-PROVIDERS = {"lc_easy": "tasks.lc_easy_tasks:provide", "humaneval": "tasks.code_benchmarks:provide_humaneval",
-             "mbpp": "tasks.code_benchmarks:provide_mbpp"}
+# Where the built-in providers register.  Named, not imported: they import from here, and only the one in use should cost.
+PROVIDERS = {"lc_easy": "tasks.lc_easy_tasks", "humaneval": "tasks.code_benchmarks", "mbpp": "tasks.code_benchmarks",
+             "gsm8k": "tasks.word_problems", "math": "tasks.word_problems", "svamp": "tasks.word_problems",
+             "gsm8k_math_curriculum": "tasks.word_problems"}
 
 SYSTEM = "You are a careful Python programmer."
 ADAPTED = "_graded"     # the function that a task's adapter defines
@@ -101,12 +104,36 @@ def make_suite(sandbox, task: Task, case_seed: int):
                           relative=task.relative)
 
 
-def load_tasks(data: DataSettings) -> list[Task]:
+class Tasks(list):
+    """The chosen tasks, in their order."""
+
+    def __init__(self, tasks, left_out=None, order=None):
+        super().__init__(tasks)
+        self.left_out: dict[str, int] = left_out or {}    # why -> how many problems the provider left out
+        self.order: Callable | None = order               # step, tasks a step, seed -> indices, where the provider prescribes it
+
+
+def provided(data: DataSettings):
+    """What the provider gives: all its tasks, and which are held out."""
+    load_plugins(data.plugins)
+    if module := PROVIDERS.get(data.tasks):
+        importlib.import_module(module)
+    elif data.tasks not in registered("data provider"):
+        known = sorted({*PROVIDERS, *registered("data provider")})
+        raise InputError(f"TASKS={data.tasks}: no such task provider{nearest(data.tasks, known)}; use {' or '.join(known)}")
+    return build_data_provider(data.tasks, **json.loads(data.provider_kwargs))(data.tasks_file)
+
+
+def load_tasks(data: DataSettings) -> Tasks:
     """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
-    if data.tasks not in PROVIDERS:
-        raise InputError(f"TASKS={data.tasks}: no such task provider; use {' or '.join(sorted(PROVIDERS))}")
-    module, _, provide = PROVIDERS[data.tasks].partition(":")
-    tasks, held_out = getattr(importlib.import_module(module), provide)(data.tasks_file)
+    found = provided(data)
+    tasks, held_out = (found.tasks, found.held_out) if hasattr(found, "tasks") else found
+    left_out, order = getattr(found, "left_out", {}), getattr(found, "batch", None)
+    if order and data.split == "train":
+        if data.n_tasks or data.task_names:
+            raise InputError(f"N_TASKS={data.n_tasks}, TASK_NAMES={data.task_names}: {data.tasks} decides by itself which task "
+                             "comes when; leave both out")
+        return Tasks(tasks, left_out, order)
     split = [task for task in tasks if data.split == "all" or (task.name in held_out) == (data.split == "heldout")]
     if not split:
         share, other = ("all", "heldout, to measure on them") if data.split == "train" else ("none", "train")
@@ -116,7 +143,7 @@ def load_tasks(data: DataSettings) -> list[Task]:
     if not 0 <= data.n_tasks <= len(chosen):
         raise InputError(f"N_TASKS={data.n_tasks}, but {len(chosen)} tasks of SPLIT={data.split} can be had from "
                          f"{data.tasks}; ask for 1 to {len(chosen)}, or 0 for all of them")
-    return chosen[:data.n_tasks or len(chosen)]
+    return Tasks(chosen[:data.n_tasks or len(chosen)], left_out)
 
 
 def _shuffled_rank(task):
@@ -193,6 +220,11 @@ def draw(cursor: Cursor, n: int, count: int, seed: int) -> tuple[list[int], Curs
 def ahead(tasks: Sequence[Task], step: int, cursor: Cursor, settings: Settings) -> list[int]:
     """Indices of the tasks for `step`, in order: TASKS_PER_STEP, and with DYNAMIC_SAMPLING those that may replace some."""
     g, t, n = settings.generation, settings.trainer, len(tasks)
+    if order := getattr(tasks, "order", None):
+        if g.dynamic_sampling:
+            raise InputError(f"DYNAMIC_SAMPLING=true with TASKS={settings.data.tasks}: its order of tasks is its own, so none "
+                             "can replace another; leave one of them out")
+        return order(step, t.tasks_per_step, t.seed)
     if not g.dynamic_sampling:
         return batch(tasks, step, t.tasks_per_step, t.seed)
     if n <= t.tasks_per_step:

@@ -1,9 +1,12 @@
 """A setting's value from what a user wrote: the leaf's type, within its limits.  Knows nothing of where it was written."""
 
+import json
 import math
 import re
 
-from rl.settings import Leaf
+import yaml
+
+from rl.settings import Kwargs, Leaf
 
 WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -16,6 +19,8 @@ def typed(leaf: Leaf, value):
         if str(value).lower() not in WORDS:
             raise ValueError
         return WORDS[str(value).lower()]
+    if leaf.type is Kwargs:
+        return mapping_text(value)
     if leaf.type is str:
         if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
             raise ValueError
@@ -26,6 +31,17 @@ def typed(leaf: Leaf, value):
     if not leaf.low <= number <= leaf.high:   # false for NaN too
         raise ValueError
     return number
+
+
+def mapping_text(value) -> str:
+    """A mapping, or its text as YAML or JSON, as JSON text with sorted keys; ValueError where it is none."""
+    try:
+        found = yaml.safe_load(value) if isinstance(value, str) else value
+        if not isinstance(found, dict):
+            raise ValueError
+        return json.dumps(found, sort_keys=True, allow_nan=False)
+    except (yaml.YAMLError, TypeError) as error:
+        raise ValueError from error
 
 
 def _number(kind, value):

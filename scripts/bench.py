@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qwen2_jax import ModelConfig, prefill, projection_shapes
-from rl import command, config, grpo, lora, pretrained
+from rl import command, config, graders, grpo, lora, pretrained
 from rl.device import Compiling
 from rl.errors import InputError
 from rl.generate import PREFILL_BUCKET, generate, left_pad, prompt_slots, row_keys, step_key
@@ -227,7 +227,7 @@ def update(bench: Bench) -> float:
 
 def step(bench: Bench) -> float:
     """A whole training step, sampling, grading, update: its seconds."""
-    with command.open_sandbox(bench.settings) as sandbox:
+    with graders.open_sandbox(bench.settings) as sandbox:
         grader = RandomRewards(Grader(sandbox, [p.task for p in bench.prompts], 0.5, bench.settings.data.case_seed))
         state = grpo.init_state(adapter_of(bench))
         return timed("step", bench, sampler_flop(bench) + update_flop(bench), lambda: train_step(
@@ -239,7 +239,7 @@ def grading(bench: Bench) -> float:
     tasks = load_tasks(bench.settings.data)
     pairs = [(task, f"{task.reference}\n# {i}") for i, task in zip(range(GRADED), tasks * (GRADED // len(tasks) + 1),
                                                                      strict=False)]
-    with command.open_sandbox(bench.settings) as sandbox:
+    with graders.open_sandbox(bench.settings) as sandbox:
         grader = Grader(sandbox, tasks, 0.5, bench.settings.data.case_seed)
         grades, seconds = timed("grading", bench, 0, lambda: grader.grade(pairs), lambda s: f", {GRADED / s:.0f} candidates/s")
     if wrong := sum(not grade.correct for grade in grades):

@@ -34,6 +34,7 @@ from pathlib import Path
 
 from rl.compare import RELATIVE
 from rl.errors import InputError
+from rl.registry import register_data_provider
 from rl.sandbox import ReferenceFails, SandboxError
 from rl.taskset import ADAPTED, Task
 
@@ -104,11 +105,13 @@ def _record(test):
 """
 
 
+@register_data_provider("humaneval")
 def provide_humaneval(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """The problems of a HumanEval file, all held out of training."""
     return provide(tasks_file, "humaneval", HUMANEVAL, humaneval_task)
 
 
+@register_data_provider("mbpp")
 def provide_mbpp(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """The problems of a sanitized MBPP file, all held out of training."""
     return provide(tasks_file, "mbpp", MBPP, mbpp_task)

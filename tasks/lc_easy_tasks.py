@@ -13,6 +13,7 @@ import textwrap
 import typing
 
 from rl.errors import InputError
+from rl.registry import register_data_provider
 from rl.taskset import Task
 
 TASKS: list[Task] = []
@@ -52,6 +53,7 @@ def task(text, examples, edges, draw, wrong=()):
     return register
 
 
+@register_data_provider("lc_easy")
 def provide(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """All tasks, and the names of those held out of training."""
     if tasks_file:

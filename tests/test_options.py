@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import command, config, grpo, loop, lora, pretrained
+from rl import config, graders, grpo, loop, lora, pretrained
 from rl.reward import Grader
 from rl.taskset import BEGINNING, ahead, behind, load_tasks
 from tests.taught_checkpoint import taught_names
@@ -23,7 +23,7 @@ def train(taught_model):
     model, tasks = pretrained.load(source, jnp.float32), load_tasks(settings.data)
     prompts = loop.prepare(tasks, source.chat, False, 1024)
     done = {}
-    with command.open_sandbox(settings) as sandbox:
+    with graders.open_sandbox(settings) as sandbox:
         grader = Grader(sandbox, tasks, 0.5, 1)
 
         def run(**change):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import run_probe
+from rl import config, graders, probe_report
 from rl import probe as probe_module
-from rl import probe_report
 from rl.datalog import Group, Sample
 from rl.errors import InputError
 from rl.generate import Rollouts, Sampling
@@ -229,8 +229,8 @@ def test_probe_cases_and_steps_are_out_of_trainings_reach():
 def test_graders_get_seeds_of_their_own(monkeypatch):
     """Training's case_seed is used by neither grader."""
     seeds = []
-    monkeypatch.setattr(probe_module, "Grader", lambda sandbox, tasks, weight, seed: seeds.append(seed))
-    ProbeGrader.on(None, [], 0.5, 7)
+    monkeypatch.setattr(graders, "Grader", lambda sandbox, tasks, weight, seed: seeds.append(seed))
+    ProbeGrader.on(None, [], config.load({"CASE_SEED": "7"}).settings)
     assert len({7, *seeds}) == 3
 
 

@@ -55,11 +55,11 @@ def test_a_class_may_be_a_reward():
 
 
 def test_providers_and_objectives():
-    """A provider is called for its tasks; an objective is there at once."""
-    register_data_provider("range")(lambda start, stop=3: list(range(start, stop)))
+    """A provider is called for its tasks with the file that it reads; an objective is there at once."""
+    register_data_provider("range")(lambda tasks_file, stop=3: list(range(int(tasks_file), stop)))
     register_objective("fixed")(lambda value: value)
 
-    assert build_data_provider("range", start=1)() == [1, 2] and build_objective("fixed", value=7) == 7
+    assert build_data_provider("range", stop=4)("1") == [1, 2, 3] and build_objective("fixed", value=7) == 7
 
 
 @pytest.mark.parametrize(("build", "kind"), [(build_data_provider, "data provider"), (build_reward, "reward"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import train_grpo
-from rl import command, config, datalog, grpo, loop, lora
+from rl import command, config, datalog, graders, grpo, loop, lora
 from rl.reward import Grade
 from tests import small_model
 
@@ -36,6 +36,11 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "remat": [PASSED, "test_grpo.py::test_memory_settings_change_memory_only", "test_plan.py::test_the_plan_can_say_no"],
     "attention": ["test_train.py::test_bad_input_is_one_message_and_exit_code_2", f"{HERE}::test_the_attention_kernel"],
     "tasks": ["test_code_benchmarks.py::test_humaneval_asks_to_complete_the_prompt"],
+    "provider_kwargs": ["test_graders.py::test_a_provider_takes_its_kwargs"],
+    "plugins": ["test_graders.py::test_a_users_file_brings_task_reward_and_objective"],
+    "combine": ["test_graders.py::test_what_a_batch_earns_by_hand"],
+    "combine_kwargs": ["test_graders.py::test_what_a_batch_earns_by_hand"],
+    "reward_kwargs": ["test_graders.py::test_rewards_take_their_kwargs"],
     "split": ["test_taskset.py::test_split_parts_the_tasks"],
     "n_tasks": ["test_taskset.py::test_n_tasks_takes_the_first_of_a_fixed_shuffled_order"],
     "tasks_file": ["test_code_benchmarks.py::test_an_unusable_file_is_refused"],
@@ -219,7 +224,7 @@ def test_the_attention_kernel(tiny_model, monkeypatch):
 def test_the_sandbox_gets_its_settings(monkeypatch):
     """Workers, seconds a case, and leave for weak machines, each as set; what they do there is tested there."""
     asked = []
-    monkeypatch.setattr(command, "Sandbox", lambda *arguments: asked.append(arguments))
-    command.open_sandbox(settings())
-    command.open_sandbox(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
+    monkeypatch.setattr(graders, "Sandbox", lambda *arguments: asked.append(arguments))
+    graders.open_sandbox(settings())
+    graders.open_sandbox(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
     assert asked == [(2, 0.5, False), (5, 2.5, True)]

@@ -14,7 +14,7 @@ from rl.generate import Sampling
 from rl.loop import prepare
 from rl.probe import ProbeGrader, probe
 from rl.sandbox import Sandbox
-from rl.settings import DataSettings
+from rl.settings import DataSettings, Settings
 from rl.taskset import load_tasks
 from tasks.tiny_solutions import SOLUTIONS
 
@@ -215,7 +215,7 @@ def test_it_is_half_right_in_every_style():
     model, tasks = pretrained.load(pretrained.resolve("tiny"), np.float32), load_tasks(DataSettings())
     prompts = prepare(tasks, model.chat, False, 256)
     with Sandbox() as sandbox:
-        found = probe(model, None, prompts, ProbeGrader.on(sandbox, tasks, 0.5, 1), 8, Sampling(1.0, 0, 1.0, 192, 16), 0, 16)
+        found = probe(model, None, prompts, ProbeGrader.on(sandbox, tasks, Settings()), 8, Sampling(1.0, 0, 1.0, 192, 16), 0, 16)
     right = [sample for group in found.groups for sample in group.samples if sample.correct]
 
     assert 0.3 <= len(right) / (8 * len(tasks)) <= 0.6

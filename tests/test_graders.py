@@ -1,0 +1,199 @@
+"""From settings to a grader: rewards and what they come to, tasks they can judge, code from outside."""
+
+import math
+
+import pytest
+
+from rl import config, registry
+from rl.errors import InputError
+from rl.graders import RewardGrader, check_tasks, grader_of, objective_of_rewards, open_sandbox, runs_code
+from rl.reward import Grader, grade_rows
+from rl.taskset import load_tasks
+from tasks.word_problems import TextTask
+
+RIGHT, LONG, WRONG, LOOSE = ("<think>so 3</think>\\boxed{3}", "<think>one two three four five six</think>\\boxed{3}",
+                             "<think>so 4</think>\\boxed{4}", "\\boxed{3}")
+TASKS = [TextTask("a", "1 + 2 = ?", "3", "svamp"), TextTask("b", "2 + 1 = ?", "3", "svamp")]
+
+
+def settings(**values):
+    return config.load({name.upper(): str(value) for name, value in values.items()}).settings
+
+
+def graded(grader, texts, tasks=TASKS[:1] * 4):
+    return grade_rows(grader, tasks, texts, [5] * len(texts), ["stop"] * len(texts))
+
+
+def test_programs_are_the_default():
+    """lisp is the sandbox's own grader, which takes single completions while others are being sampled."""
+    assert runs_code(settings()) and isinstance(grader_of(None, [], settings()), Grader)
+    assert not hasattr(grader_of(None, [], settings()), "whole_groups")
+
+
+def test_answers_need_no_sandbox():
+    """Where nothing is run no sandbox is started, and the run's record says so."""
+    with open_sandbox(settings(combine="additive")) as sandbox:
+        assert sandbox.description.startswith("none")
+        assert not hasattr(sandbox, "grade")
+
+
+def test_what_a_batch_earns_by_hand():
+    """Lengths 2, 6, 2, 0 (malformed), mean 2.5: l = 0.6, 0, 0.6 and 0; additive f + c + l, weighted c + lambda c l + f."""
+    found = graded(grader_of(None, TASKS, settings(combine="additive")), [RIGHT, LONG, WRONG, LOOSE])
+    assert [grade.reward for grade in found] == pytest.approx([2.6, 2.0, 1.0, 1.0])    # wrong: its length counts nothing
+    assert [grade.correct for grade in found] == [True, True, False, True]
+    assert [grade.verdict for grade in found] == ["right", "right", "wrong", "right"]
+    assert [grade.scores["length_penalty_reward"] for grade in found] == pytest.approx([0.6, 0, 0.6, 0])
+    assert all(grade.style is None for grade in found)
+
+    weighted = settings(combine="weighted_length_penalty",
+                        combine_kwargs='{"correctness_weight": 2, "length_penalty_lambda": 0.5}')
+    assert [grade.reward for grade in graded(grader_of(None, TASKS, weighted), [RIGHT, LONG, WRONG, LOOSE])] == pytest.approx(
+        [2 + 0.5 * 0.6 + 1, 2 + 1, 1, 2])
+
+
+def test_groups_are_those_of_one_prompt():
+    """Two prompts of two samples side by side: each group's mean length is its own."""
+    grader = grader_of(None, TASKS, settings(combine="additive"))
+    found = graded(grader, [RIGHT, LONG, RIGHT, RIGHT], [TASKS[0]] * 2 + [TASKS[1]] * 2)
+
+    assert [grade.scores["length_penalty_reward"] for grade in found] == pytest.approx([0.75, 0.25, 0.5, 0.5])
+
+
+def test_rewards_take_their_kwargs():
+    """REWARD_KWARGS, nested by the reward's name; as JSON in the environment, as a mapping in YAML."""
+    reason = settings(combine="additive", reward_kwargs='{"format_tag_reward": {"tag": "reason"}}')
+    found = graded(grader_of(None, TASKS, reason), [RIGHT.replace("think>", "reason>"), RIGHT, WRONG, LOOSE])
+    assert [grade.scores["format_tag_reward"] for grade in found] == [1, 0, 0, 0]
+
+
+def test_kwargs_in_yaml(tmp_path):
+    """`rewards.kwargs.<name>` and a section called experiment are read, and come back from a run's config.yaml."""
+    path = tmp_path / "e.yaml"
+    path.write_text("experiment: {run_name: x}\nobjective:\n  combine: additive\n  combine_kwargs: {strict_format_gate: true}\n"
+                    "rewards:\n  kwargs:\n    format_tag_reward: {tag: reason}\n")
+    found = config.load({"CONFIG": str(path)}).settings
+    assert found.objective.combine_kwargs == '{"strict_format_gate": true}'
+    assert found.reward.reward_kwargs == '{"format_tag_reward": {"tag": "reason"}}' and found.run.run_name == "x"
+    path.write_text(config.dump(found))
+    assert "tag: reason" in path.read_text()
+    assert config.load({"CONFIG": str(path)}).settings == found
+
+
+@pytest.mark.parametrize("values, named", [
+    ({"combine": "aditive"}, "did you mean additive"),
+    ({"combine": "additive", "combine_kwargs": "{lambda: 1}"}, "'lambda'"),
+    ({"combine": "additive", "reward_kwargs": "{format_reward: {}}"}, "format_reward is given to no reward"),
+    ({"combine": "additive", "reward_kwargs": "{format_tag_reward: {tagg: x}}"}, "'tagg'"),
+    ({"combine": "additive", "reward_kwargs": "{format_tag_reward: 3}"}, "should be a mapping")])
+def test_names_and_kwargs_that_are_wrong(values, named):
+    """Before anything is loaded, with the nearest or the known names."""
+    with pytest.raises(InputError, match=named):
+        objective_of_rewards(settings(**values))
+
+
+@pytest.mark.parametrize("text", ["[1]", "3", "{a", "x: !!python/object:os.system {}"])
+def test_kwargs_that_are_no_mapping(text):
+    """Said with the setting's name and what it takes."""
+    with pytest.raises(InputError, match="COMBINE_KWARGS takes a mapping"):
+        settings(combine_kwargs=text)
+
+
+def test_tasks_that_a_reward_cannot_judge():
+    """Programs have no answer to compare with, word problems no program to run: named with what to set."""
+    programs = load_tasks(settings(task_names="gcd", split="all").data)
+    with pytest.raises(InputError, match="gcd .*has none to compare"):
+        check_tasks(programs, objective_of_rewards(settings(combine="additive")), settings(combine="additive"))
+    with pytest.raises(InputError, match="a of TASKS=.* asks for none"):
+        check_tasks(TASKS, objective_of_rewards(settings()), settings())
+
+
+class Names:
+    def __init__(self, *names, correctness=None):
+        self.names = names
+        if correctness:
+            self.correctness = correctness
+
+    def reward_names(self):
+        return self.names
+
+    def combine_rewards(self, scores):
+        return [sum(values) for values in zip(*scores.values(), strict=True)]
+
+
+def test_a_reward_that_fails_costs_its_rows_and_says_so(capsys):
+    """Raised: every row is an internal error with the reward's name; None and nan: those rows alone."""
+    def fails(samples):
+        raise KeyError("gone")
+
+    found = graded(RewardGrader(Names("fails"), {"fails": fails}), [RIGHT] * 4)
+    assert {grade.verdict for grade in found} == {"internal_error"} and "fails: KeyError" in capsys.readouterr().out
+    some = lambda samples: [1.0, None, math.nan, 0.0]    # noqa: E731
+    found = graded(RewardGrader(Names("some"), {"some": some}), [RIGHT] * 4)
+    assert [grade.verdict == "internal_error" for grade in found] == [False, True, True, False]
+    assert [grade.correct for grade in found] == [True, False, False, False]
+
+
+def test_a_reward_or_objective_of_the_wrong_length_ends_the_run():
+    """There is no telling which value belongs to which sample."""
+    with pytest.raises(InputError, match="short gave 1 values"):
+        graded(RewardGrader(Names("ok", "short"), {"ok": lambda rows: [1.0] * 4, "short": lambda rows: [1.0]}), [RIGHT] * 4)
+    objective = Names("ok")
+    objective.combine_rewards = lambda scores: [1.0]
+    with pytest.raises(InputError, match="combine_rewards"):
+        graded(RewardGrader(objective, {"ok": lambda rows: [1.0] * 4}), [RIGHT] * 4)
+
+
+PLUGIN = '''
+from rl.registry import register_data_provider, register_objective, register_reward
+from tasks.word_problems import TextTask
+
+
+@register_data_provider("mine")
+def mine(tasks_file, count=2):
+    tasks = [TextTask(f"t{i}", f"{i} + 1 = ?", str(i + 1), "mine") for i in range(count)]
+    return tasks, frozenset({"t0"})
+
+
+@register_reward("brief")
+def brief(samples, limit=10):
+    return [float(sample.tokens <= limit) for sample in samples]
+
+
+@register_objective("only_brief")
+class OnlyBrief:
+    def reward_names(self):
+        return ("brief",)
+
+    def combine_rewards(self, scores):
+        return scores["brief"]
+'''
+
+
+def test_a_users_file_brings_task_reward_and_objective(tmp_path, capsys, monkeypatch):
+    """From YAML alone: a provider, a reward with its kwargs, and an objective from one file outside of the repo."""
+    for kind in registry._REGISTERED.values():
+        monkeypatch.setattr(registry, "_REGISTERED", {name: dict(kind) for name, kind in registry._REGISTERED.items()})
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    path = tmp_path / "e.yaml"
+    path.write_text(f"data: {{plugins: {tmp_path / 'mine.py'}, tasks: mine, provider_kwargs: {{count: 5}}}}\n"
+                    "objective: {combine: only_brief}\nrewards: {kwargs: {brief: {limit: 3}}}\n")
+    found = config.load({"CONFIG": str(path)}).settings
+    tasks = load_tasks(found.data)
+    grades = grade_rows(grader_of(None, tasks, found), tasks, ["x"] * 4, [2, 3, 4, 9], ["stop"] * 4)
+
+    assert sorted(task.name for task in tasks) == ["t1", "t2", "t3", "t4"]
+    assert [grade.reward for grade in grades] == [1, 1, 0, 0]
+    assert "runs code from outside" in capsys.readouterr().err
+    with pytest.raises(InputError, match="no file"):
+        load_tasks(config.load({"PLUGINS": str(tmp_path / "gone.py")}).settings.data)
+
+
+def test_a_provider_takes_its_kwargs(tmp_path):
+    """PROVIDER_KWARGS reach the provider; one that it does not take is named."""
+    (tmp_path / "p.jsonl").write_text("".join(
+        f'{{"problem": "p{i}", "level": "Level {i}", "solution": "\\\\boxed{{{i}}}"}}\n' for i in (1, 2, 3)))
+    asked = dict(tasks="math", tasks_file=tmp_path / "p.jsonl")
+    assert [task.level for task in load_tasks(settings(**asked, provider_kwargs="{levels: [2]}").data)] == [2]
+    with pytest.raises(InputError, match="'level'.*did you mean levels"):
+        load_tasks(settings(**asked, provider_kwargs="{level: [2]}").data)
