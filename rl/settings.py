@@ -46,7 +46,7 @@ class DataSettings:
     """Which tasks, and what the prompt says."""
     tasks: str = setting("lc_easy", "task provider: lc_easy, humaneval, mbpp, gsm8k, math, svamp, gsm8k_math_curriculum, or one "
                          "that a file of PLUGINS registers")
-    provider_kwargs: Kwargs = setting("{}", "what else the task provider is given, such as {levels: [1, 2]}")
+    provider_kwargs: Kwargs = setting(Kwargs("{}"), "what else the task provider is given, such as {levels: [1, 2]}")
     plugins: str = setting("", "Python files outside of this repo, comma-separated, that register providers, rewards or "
                            "objectives; their code runs with all rights of this process")
     split: str = setting("train", "which part of the provider's tasks", choices=("train", "heldout", "all"))
@@ -103,7 +103,7 @@ class ObjectiveSettings:
                                      "clip never acts", 1, 64, aliases=("num_iterations",))
     combine: str = setting("lisp", "what a sample's rewards come to. lisp: correctness and style of a program, from the sandbox; "
                            "additive, weighted_length_penalty: sums of rewards for answers in words; or one of PLUGINS")
-    combine_kwargs: Kwargs = setting("{}", "what COMBINE is given, such as {length_penalty_lambda: 0.5, strict_format_gate: "
+    combine_kwargs: Kwargs = setting(Kwargs("{}"), "what COMBINE is given, such as {length_penalty_lambda: 0.5, strict_format_gate: "
                                      "true}", aliases=("objective_kwargs",))
     logit_chunk: int = setting(256, "positions per chunk of the vocabulary projection; changes memory and speed only",
                                1, 1_000_000)
@@ -113,7 +113,7 @@ class ObjectiveSettings:
 class RewardSettings:
     """What a graded answer is worth."""
     style_weight: float = setting(0.5, "a correct answer earns 1 + STYLE_WEIGHT * style, a wrong one 0", 0.0, 10.0)
-    reward_kwargs: Kwargs = setting("{}", "what each reward is given, by its name, such as {format_tag_reward: {tag: think}}",
+    reward_kwargs: Kwargs = setting(Kwargs("{}"), "what each reward is given, by its name, such as {format_tag_reward: {tag: think}}",
                                     aliases=("kwargs",))
     shuffle_rewards: bool = setting(False, "control arm: deal the rewards of a step out at random among its samples")
 

@@ -20,7 +20,7 @@ def typed(leaf: Leaf, value):
             raise ValueError
         return WORDS[str(value).lower()]
     if leaf.type is Kwargs:
-        return mapping_text(value)
+        return Kwargs(mapping_text(value))
     if leaf.type is str:
         if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
             raise ValueError
