@@ -11,6 +11,7 @@ Policies, each on purpose:
 - "x =" and "x \in" in front of an answer say nothing;
 - only text in \text{} and whole words of three letters or more are words; "xy" is a product."""
 
+import contextlib
 import re
 from typing import NamedTuple
 
@@ -102,7 +103,8 @@ def _ungrouped(match):
 def _words(text, depth):
     inner = re.fullmatch(TEXT + r"\.?", text)
     if inner and re.search(r"[0-9]", inner[1]):
-        return read(inner[1], depth + 1)
+        with contextlib.suppress(Unreadable):    # \text{13} is a number, \text{June 20} is not
+            return read(inner[1], depth + 1)
     if inner or re.fullmatch(r"\(?[A-Za-z]{3,}(?:[ -][A-Za-z]+)*\)?", text) and text not in ("sqrt", "infinity"):
         return Form("text", detail=plain_words(text))
     return None

@@ -121,7 +121,7 @@ def compare(prediction: str | None, reference: str, same_form: bool = False) -> 
         return True
     literals = _literal(one), _literal(other)
     if None not in literals and not same_form:
-        return _same_number(*literals, "." in one or "." in other)
+        return _same_literal(*literals)
     try:
         wanted = read(reference)
         given = None if wanted.kind == "text" else read(prediction)
@@ -140,10 +140,9 @@ def _literal(text):
     return Fraction(found[1] + found[2].rstrip(".")) if found else None
 
 
-def _same_number(value, reference, decimal):
-    if value == reference or reference.denominator == 1 or not decimal:
-        return value == reference
-    return abs(value - reference) <= abs(reference) / 10**6
+def _same_literal(value, reference):
+    tolerance = 0 if reference.denominator == 1 else abs(reference) * Fraction(TOLERANCE)
+    return abs(value - reference) <= tolerance
 
 
 def _same(a: Form, b: Form, same_form) -> bool | None:
