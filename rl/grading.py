@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from rl.reward import Grade, grade_rows, grade_safely
+from rl.reward import Grade
+from rl.safe_grading import grade_rows, grade_safely
 from rl.taskset import Task
 
 

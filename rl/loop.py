@@ -19,7 +19,7 @@ from rl.grpo import AdamW, TrainState, update, with_base_logprobs
 from rl.objectives import Objective
 from rl.packing import pack_groups, teaching
 from rl.recheck import recheck
-from rl.reward import grade_rows
+from rl.safe_grading import grade_rows
 from rl.settings import Settings
 from rl.taskset import Task
 

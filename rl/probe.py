@@ -12,7 +12,7 @@ from rl.datalog import Group
 from rl.generate import Sampling, step_key
 from rl.graders import grader_of, runs_code
 from rl.loop import Prompt, grade, sample
-from rl.reward import weak_passes
+from rl.safe_grading import weak_passes
 from rl.settings import Settings
 
 # A probe samples as a step of its own that no run reaches, and its cases come from seeds beyond those of training.

@@ -8,7 +8,8 @@ import random
 from collections.abc import Sequence
 
 from rl.datalog import Group
-from rl.reward import Grader, weak_passes
+from rl.reward import Grader
+from rl.safe_grading import weak_passes
 from rl.sandbox import Sandbox
 from rl.settings import Settings
 from rl.taskset import Task

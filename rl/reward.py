@@ -23,9 +23,7 @@ Not judged: whether the nesting does anything. `idle` counts the calls that prov
 """
 
 import ast
-import math
 from collections.abc import Sequence
-from numbers import Real
 from typing import NamedTuple
 
 from rl.errors import InputError
@@ -67,8 +65,8 @@ class Grade(NamedTuple):
     idle: int | None
     detail: str
     flags: tuple[str, ...]
-    wall_s: float = 0.0        # seconds in the sandbox; differs from run to run, so it goes to the metrics alone
     scores: dict[str, float] = {}    # measures beside the reward, by name; none where style is the measure
+    wall_s: float = 0.0        # seconds in the sandbox; differs from run to run, so it goes to the metrics alone
 
 
 @register_reward("lisp_reward")
@@ -122,69 +120,6 @@ def reward_of(verdict: str, style: float, style_weight: float) -> float:
     if verdict == "internal_error":
         return float("nan")
     return 1.0 + style_weight * style if verdict == "pass" else 0.0
-
-
-def grade_safely(grader, pairs: Sequence[tuple[Task, str]]) -> list[Grade]:
-    """grader.grade(pairs), where one bad sample costs that sample alone and never the run.
-
-    Where the grader raises, each sample is graded by itself; one that raises again, or whose reward is no finite number, is an
-    internal_error: masked, counted, and told of on stdout. Another number of grades than of samples is an InputError."""
-    try:
-        grades = list(grader.grade(pairs))
-    except Exception:
-        grades = [_grade_alone(grader, pair) for pair in pairs]
-    if len(grades) != len(pairs):
-        raise InputError(f"{type(grader).__name__}.grade gave {len(grades)} grades for {len(pairs)} samples; it must give one "
-                         "for each, in order, so nothing can be learnt from these: mend that function, then RESUME the run")
-    return _told([_judged(grade) for grade in grades])
-
-
-def _grade_alone(grader, pair) -> Grade | None:
-    try:
-        grades = list(grader.grade([pair]))
-    except Exception as error:
-        return _ungraded(f"{type(grader).__name__}.grade: {type(error).__name__}: {error}")
-    return grades[0] if len(grades) == 1 else None
-
-
-def _judged(grade) -> Grade:
-    """The grade as it is where it says what it should, else an internal_error that says what is wrong."""
-    if grade is None:
-        return _ungraded("no grade at all")
-    if grade.verdict == "internal_error" or (isinstance(grade.reward, Real) and math.isfinite(grade.reward)):
-        return grade
-    return grade._replace(verdict="internal_error", correct=False, reward=math.nan,
-                          detail=f"the reward is {grade.reward!r}, no finite number")
-
-
-def _ungraded(detail: str) -> Grade:
-    return Grade("", "internal_error", False, math.nan, 0.0, 0, 0, False, 0, detail, ())
-
-
-def grade_rows(grader, task_B: Sequence, text_B: Sequence[str], tokens_B: Sequence[int],
-               finish_B: Sequence[str]) -> list[Grade]:
-    """The grades of all rows of a batch.
-
-    A grader that needs whole groups says so by `whole_groups`, and is asked once by grade_samples; others go pair by pair."""
-    if not getattr(grader, "whole_groups", False):
-        return grade_safely(grader, list(zip(task_B, text_B, strict=True)))
-    return _told([_judged(grade) for grade in grader.grade_samples(task_B, text_B, tokens_B, finish_B)])
-
-
-def _told(grades: list[Grade]) -> list[Grade]:
-    """The same grades, once what could not be graded was told of on stdout."""
-    if failed := [grade.detail for grade in grades if grade.verdict == "internal_error"]:
-        print(f"grader: {len(failed)} of {len(grades)} samples could not be graded and count nowhere: {failed[0]}", flush=True)
-    return grades
-
-
-def weak_passes(second: Grader, pairs: Sequence[tuple[Task, str]],
-                grades: Sequence[Grade]) -> tuple[int, list[tuple[str, Grade]]]:
-    """(passes graded again on second's cases, those that fail there by task): any means that wrong code was paid for."""
-    passed = [pair for pair, grade in zip(pairs, grades, strict=True) if grade.correct]
-    again = [(task.name, grade) for (task, _), grade in zip(passed, grade_safely(second, passed), strict=True)
-             if grade.verdict != "internal_error"]
-    return len(again), [(name, grade) for name, grade in again if not grade.correct]
 
 
 def score_style(source: str, entry_point: str, scalar: bool) -> Style:

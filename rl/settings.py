@@ -103,8 +103,8 @@ class ObjectiveSettings:
                                      "clip never acts", 1, 64, aliases=("num_iterations",))
     combine: str = setting("lisp", "what a sample's rewards come to. lisp: correctness and style of a program, from the sandbox; "
                            "additive, weighted_length_penalty: sums of rewards for answers in words; or one of PLUGINS")
-    combine_kwargs: Kwargs = setting(Kwargs("{}"), "what COMBINE is given, such as {length_penalty_lambda: 0.5, strict_format_gate: "
-                                     "true}", aliases=("objective_kwargs",))
+    combine_kwargs: Kwargs = setting(Kwargs("{}"), "what COMBINE is given, such as {length_penalty_lambda: 0.5, "
+                                     "strict_format_gate: true}", aliases=("objective_kwargs",))
     logit_chunk: int = setting(256, "positions per chunk of the vocabulary projection; changes memory and speed only",
                                1, 1_000_000)
 
@@ -113,8 +113,8 @@ class ObjectiveSettings:
 class RewardSettings:
     """What a graded answer is worth."""
     style_weight: float = setting(0.5, "a correct answer earns 1 + STYLE_WEIGHT * style, a wrong one 0", 0.0, 10.0)
-    reward_kwargs: Kwargs = setting(Kwargs("{}"), "what each reward is given, by its name, such as {format_tag_reward: {tag: think}}",
-                                    aliases=("kwargs",))
+    reward_kwargs: Kwargs = setting(Kwargs("{}"), "what each reward is given, by its name, such as {format_tag_reward: {tag: "
+                                    "think}}", aliases=("kwargs",))
     shuffle_rewards: bool = setting(False, "control arm: deal the rewards of a step out at random among its samples")
 
 

@@ -390,6 +390,8 @@ def another_value(leaf):
         return not leaf.default
     if leaf.type is str:
         return leaf.choices[-1] if leaf.choices else "other"
+    if leaf.type is settings.Kwargs:
+        return '{"other": 1}'
     return leaf.type((leaf.low + leaf.high) / 2)
 
 

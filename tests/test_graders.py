@@ -7,7 +7,8 @@ import pytest
 from rl import config, registry
 from rl.errors import InputError
 from rl.graders import RewardGrader, check_tasks, grader_of, objective_of_rewards, open_sandbox, runs_code
-from rl.reward import Grader, grade_rows
+from rl.reward import Grader
+from rl.safe_grading import grade_rows
 from rl.taskset import load_tasks
 from tasks.word_problems import TextTask
 

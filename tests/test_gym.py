@@ -27,7 +27,7 @@ from rl.gym import (
     readings,
     refused,
 )
-from rl.reward import grade_safely
+from rl.safe_grading import grade_safely
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = ("basic_arithmetic", "propositional_logic", "word_sorting", "leg_counting", "letter_counting", "chain_sum")

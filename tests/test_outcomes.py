@@ -10,7 +10,8 @@ from rl import loop, recheck
 from rl.advantages import advantages
 from rl.datalog import step_metrics
 from rl.errors import InputError
-from rl.reward import Grade, grade_safely, weak_passes
+from rl.reward import Grade
+from rl.safe_grading import grade_safely, weak_passes
 from rl.sandbox import Result
 from rl.settings import Settings
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rl import reward
 from rl.errors import InputError
-from rl.reward import Grade, Grader, Style, reward_of, score_style, weak_passes
+from rl.reward import Grade, Grader, Style, reward_of, score_style
+from rl.safe_grading import weak_passes
 from rl.sandbox import Sandbox, SandboxError
 from rl.taskset import Task
 
