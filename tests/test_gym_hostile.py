@@ -193,6 +193,13 @@ def is_open(number):
     except OSError as error:
         return error.errno == 29    # a pipe
 
+def too_much():
+    try:
+        bytearray(400 << 20)
+    except MemoryError:
+        return 1.0
+    return 0.0
+
 CHECKS = {{
     "root is gone": lambda: float(os.getuid() != 0),
     "four descriptors": lambda: 1 / sum(map(is_open, range(4096))),
@@ -200,6 +207,7 @@ CHECKS = {{
     "no file": lambda: refused(os.stat, "/etc/passwd"),
     "no signal": lambda: refused(os.kill, os.getppid(), 0),
     "no network": lambda: refused(socket.socket),
+    "little memory": too_much,
 }}
 
 class Family:
@@ -220,9 +228,9 @@ os.write(out, json.dumps({{name: raw for name, (raw, _, _) in zip(CHECKS, rows)}
 
 
 def test_children_are_locked_down(root):
-    """Seen from inside: no root, only the report and three times nothing open, no process, file, signal or network."""
+    """Seen from inside: no root, only the report and three times nothing open; no process, file, signal, network, memory."""
     done = subprocess.run([sys.executable, "-c", LOCKS.format(root=str(root))], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
     assert json.loads(done.stdout) == {"root is gone": 1, "four descriptors": 0.25, "no process": 1, "no file": 1,
-                                       "no signal": 1, "no network": 1}
+                                       "no signal": 1, "no network": 1, "little memory": 1}
