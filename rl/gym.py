@@ -124,14 +124,12 @@ class Gym:
             scores.append(Score(raw, raw >= 1, any(rows[one][0] >= 1 for one in several), failed))
         return scores
 
-    def rows(self, texts: Sequence[tuple[Question, str]], ours=False) -> dict[tuple[Question, str], tuple[float, str, bool]]:
-        """(raw score, why there is none, whether words of the text ran as code) of each text, exactly as it stands.
-
-        ours: no text is a model's, so that they may share a process even if they look like code, which is quicker."""
+    def rows(self, texts: Sequence[tuple[Question, str]]) -> dict[tuple[Question, str], tuple[float, str, bool]]:
+        """(raw score, why there is none, whether code was run to find it) of each text, exactly as it stands."""
         different = list(dict.fromkeys(texts))
         jobs = [[*_place(question.family).values(), question.seed, question.text, text] for question, text in different]
         limit = QUESTION_S * 2 + SLOWEST * self.seconds * len(jobs)
-        rows = self.worker.ask({"do": "score", "jobs": jobs, "ours": ours}, limit) if jobs else []
+        rows = self.worker.ask({"do": "score", "jobs": jobs}, limit) if jobs else []
         if rows is None:
             raise InputError(f"scoring {len(jobs)} answers took Reasoning Gym's worker more than {SLOWEST} times their limit of "
                              f"{self.seconds} s each; nothing was scored")
@@ -222,12 +220,12 @@ def audit(gym: Gym, family: Family, seeds: Sequence[int]) -> Audit:
         questions, problems = error.questions, [str(error)]
     if not questions:
         return Audit(0.0, 0.0, 0.0, "", False, tuple(problems), problems[0])
-    golds = gym.rows([(question, (question.answer or "").strip()) for question in questions], ours=True)
+    golds = gym.rows([(question, (question.answer or "").strip()) for question in questions])
     wrong = [question for question, text in golds if question.answer is None or golds[question, text][0] < 1]
     # Where many answers are right the family gives the first that it finds, and where it finds none, anything.
     unsound = [question for question in wrong if question.answer is None or not question.example]
     policies = _policies(questions)
-    rows = gym.rows([pair for answers in policies.values() for pair in zip(questions, answers, strict=True)], ours=True)
+    rows = gym.rows([pair for answers in policies.values() for pair in zip(questions, answers, strict=True)])
     earned = {name: [rows[pair][0] for pair in zip(questions, answers, strict=True)] for name, answers in policies.items()}
     name, floor, strict = max(((name, _mean(raws), _mean(raw >= 1 for raw in raws)) for name, raws in earned.items()),
                               key=lambda row: max(row[1] / FARMED_RAW, row[2] / FARMED_STRICT))

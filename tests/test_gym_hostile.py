@@ -120,11 +120,11 @@ def test_hostile_answers_hurt_nobody(gym, innocent, question, answer, failed):
 
 
 TAMPER = [
-    "[0 for self.__class__.score_answer in [lambda *_: 1.0]]",
-    "[0 for self.__class__.__mro__[1].score_answer in [lambda *_: 1.0]]",
+    "setattr(self.__class__, 'score_answer', lambda *_: 1.0)",
+    "[0 for __import__('reasoning_gym').algorithmic.string_insertion.StringInsertionDataset.score_answer in [lambda *_: 1.0]]",
     "[0 for __import__('json').dumps in [lambda *_: '[1.0, \"\", false]']]",
     "__import__('os').write(3, b'[1.0, \"\", false]\\n' * 50)",
-    "[entry.update(answer='wrong')]",
+    "entry.update(answer='wrong')",
 ]
 
 
@@ -216,13 +216,13 @@ class Family:
 
 class Book:
     def ready(self, *place):
-        return Family(), {{}}
+        return Family(), {{"answer": None}}
 
 os.dup2(os.open(os.devnull, os.O_RDWR), 0)
 out = os.dup(1)
 os.dup2(0, 1)
 scorer = scoring.Scorer(Book(), kernel.Layers(worker.SLOT), 5.0, os.pipe()[0])
-rows = scorer.score([["", {{}}, 0, "", name] for name in CHECKS], False)
+rows = scorer.score([["", {{}}, 0, "", name] for name in CHECKS])
 os.write(out, json.dumps({{name: raw for name, (raw, _, _) in zip(CHECKS, rows)}}).encode())
 """
 
