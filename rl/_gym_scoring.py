@@ -2,10 +2,11 @@
 
 Loaded by path into rl/_gym_worker.py, standard library only. The scorers of some families run the answer as Python or
 SymPy, and swallow exceptions; so time is kept outside, and a late child is killed. One child scores many answers in a row,
-but what may be code (code that does anything needs a bracket) gets a child to itself: it could change what becomes of the
-answers after it. It can still give itself any score; the report says whether words of it ran as code. What a scorer loads
-on first use has been loaded before the fork, by scoring there the right answer and a few fixed ones; a child that
-nevertheless reaches for a file or module says so, and the score is 0.
+unless an answer with a bracket (without, an expression only computes) is about to be run as code: that could change what
+becomes of the answers after it. Python announces code before it runs; the child then says so and ends, and the answer gets
+a child to itself, there to give itself any score, but no other. What a scorer loads on first use has been loaded before the
+fork, by scoring there the right answer and a few fixed ones; a child that nevertheless reaches for a file or module says
+so, and the score is 0.
 """
 
 import copy
@@ -22,8 +23,7 @@ STARVED_FACTOR = 20       # wall time over the limit in which a child that never
 # Each kind of text that some scorer reads; SymPy loads itself bit by bit, so those that run it need more of them.
 WARM_UP = ("", "banana", "1", "-1.5", "1/2", "a, b", "[1, 2]", '["a"]', '{"a": 1}', "(x + X + 1)*2", "simplify(1/x)",
            "sin(x)*exp(x)*sin(X)*exp(X)", "integrate(sin(x)*exp(x), x)", "Matrix([[x, X]])", "Poly(x, x, domain=EX)", "solve(x)")
-HEARD, CODE = {}, set()   # since an answer's scoring began, in children: audit events with a detail; words of code that ran
-READY = b"ready\n"
+READY, RUNS = b"ready", b"runs"
 
 
 def load_lazies(dataset, entry, gold):
@@ -46,28 +46,49 @@ def may_be_code(answer):
     return any(bracket in answer for bracket in "([{")
 
 
-def _listen(event, args):
-    HEARD.setdefault(event, f" of {args[0]}" if event == "import" else "")
-    if event == "exec":
-        CODE.update(part for part in (*args[0].co_names, *args[0].co_consts) if type(part) is str and part)
+class Ear:
+    """Hears, in a child, what the scoring of one answer does: `denied` "" or what it reached for, `ran` if it ran code."""
+
+    def __init__(self, alone):
+        """alone: no answer comes after this one, so that it may run code of its own."""
+        self._alone = alone
+
+    def listen(self, answer, gold):
+        """Begin anew with this answer; `gold` is the right one, which scorers may run as well."""
+        self._stops, self._gold, self.denied, self.ran = not self._alone and may_be_code(answer), gold, "", False
+
+    def __call__(self, event, args):
+        if event in ("import", "open"):
+            self.denied = self.denied or f"denied {event}" + (f" of {args[0]}" if event == "import" else "")
+        elif event == "exec" and not self._is_gold(args[0]):
+            self.ran = True
+            if self._stops:
+                os.write(RESULT_FD, RUNS + b"\n")
+                os._exit(0)
+
+    def _is_gold(self, code):
+        try:
+            return code == compile(self._gold, "<string>", "eval")
+        except (TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
+            return False
 
 
-def _child(layers, jobs, results):
+def _child(layers, jobs, results, alone):
     # Never returns. The jobs are in memory: what is scored is read from nowhere once the doors are shut.
     try:
         layers.limit_and_drop(layers.have)
         os.dup2(results, RESULT_FD)
         os.dup2(0, 2)
         layers.close(layers.have, keep=RESULT_FD)
-        sys.addaudithook(_listen)
-        os.write(RESULT_FD, READY)
-        for dataset, entry, answer in jobs:
-            HEARD.clear()
-            CODE.clear()
+        ear = Ear(alone)
+        os.write(RESULT_FD, READY + b"\n")
+        for index, (dataset, entry, answer) in enumerate(jobs):
+            ear.listen(answer, entry["answer"])
+            if index == 0:
+                sys.addaudithook(ear)
             value, failed = score(dataset, entry, answer)
-            if denied := [event for event in ("import", "open") if event in HEARD]:
-                value, failed = 0.0, f"denied {denied[0]}{HEARD[denied[0]]}"
-            os.write(RESULT_FD, json.dumps([value, failed, any(word in answer for word in CODE)]).encode() + b"\n")
+            report = [0.0, ear.denied, ear.ran] if ear.denied else [value, failed, ear.ran]
+            os.write(RESULT_FD, json.dumps(report).encode() + b"\n")
     finally:
         os._exit(0)
 
@@ -75,13 +96,13 @@ def _child(layers, jobs, results):
 class Child:
     """A forked child that scores these jobs; `line` reads its reports one by one."""
 
-    def __init__(self, layers, jobs, owner):
+    def __init__(self, layers, jobs, owner, alone):
         """owner: a descriptor that hangs up when there is nobody left to work for."""
         self.results, theirs = os.pipe()
         self.buffer, self.owner = b"", owner
         self.pid = os.fork()
         if self.pid == 0:
-            _child(layers, jobs, theirs)
+            _child(layers, jobs, theirs, alone)
         os.close(theirs)
         self.clock = (~self.pid << 3) | 2     # the kernel's name for the CPU clock of that process
         self.poll = select.poll()
@@ -131,36 +152,38 @@ class Scorer:
 
     def __init__(self, book, layers, seconds, owner):
         self._book, self._layers, self._seconds, self._owner = book, layers, seconds, owner
+        self._running = set()    # families whose scorers were seen to run an answer as code
 
-    def score(self, jobs, ours):
-        """[score, why there is none or "", whether words of it ran as code] of each (family, config, seed, text, answer).
-
-        ours: no answer is a stranger's, so that they all may share a child."""
+    def score(self, jobs):
+        """[score, why there is none or "", whether code was run] of each (family, config, seed, text, answer), in order."""
         loaded = [(*self._book.ready(*place), answer) for *place, answer in jobs]
         self._layers.freeze_memory()
-        tame = [index for index, (_, _, answer) in enumerate(loaded) if ours or not may_be_code(answer)]
-        batches, found = [[index] for index in range(len(jobs)) if index not in set(tame)], {}
-        while batches or tame:
-            batch = batches.pop() if batches else tame
-            rows = self._run([loaded[index] for index in batch])
-            found.update(zip(batch, rows, strict=False))
-            tame = [index for index in tame if index not in found]
+        found, rest = {}, range(len(jobs))
+        while rest:
+            alone = [index for index in rest if jobs[index][0] in self._running and may_be_code(jobs[index][-1])]
+            found |= {index: self._run([loaded[index]], alone=True)[0] for index in alone}
+            together = [index for index in rest if index not in found]
+            rows = self._run([loaded[index] for index in together], alone=False) if together else []
+            for index, row in zip(together, rows, strict=False):
+                if row is RUNS:
+                    self._running.add(jobs[index][0])
+                else:
+                    found[index] = row
+            rest = [index for index in together if index not in found]
         return [found[index] for index in range(len(jobs))]
 
-    def _run(self, jobs):
-        """The rows of the first jobs, one at least: up to the one that was late or broke its child."""
+    def _run(self, jobs, alone):
+        """The rows of the first jobs, of one at least: up to one that broke its child, was late, or was to be run (RUNS)."""
         rows = []
-        with Child(self._layers, jobs, self._owner) as child:
-            if child.line(SETUP_S) != READY.strip():
+        with Child(self._layers, jobs, self._owner, alone) as child:
+            if child.line(SETUP_S) != READY:
                 raise OSError("a child could not be locked down")
             for _ in jobs:
                 line = child.line(self._seconds)
-                if line is None:
-                    return [*rows, [0.0, "timeout", False]]
-                row = parsed(line)
-                if row is None:
-                    return [*rows, [0.0, "crashed", False]]
-                rows.append(row)
+                row = [0.0, "timeout", False] if line is None else RUNS if line == RUNS and not alone else parsed(line)
+                rows.append(row or [0.0, "crashed", False])
+                if line is None or row is RUNS or row is None:
+                    break
         return rows
 
 

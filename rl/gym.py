@@ -70,12 +70,12 @@ class Score(NamedTuple):
 
 
 class UnusableSeeds(InputError):
-    """Some seeds make no question; `seeds` maps them to the reason."""
+    """Some seeds make no question; `seeds` maps them to the reason, `questions` are those of the others."""
 
-    def __init__(self, family: Family, seeds: dict[int, str]):
+    def __init__(self, family: Family, seeds: dict[int, str], questions: list[Question]):
         shown = "; ".join(f"{family.text}/{seed}: {reason}" for seed, reason in list(seeds.items())[:8])
         super().__init__(f"{len(seeds)} seeds make no question: {shown}. Leave these seeds out, or change the family's knobs")
-        self.seeds = seeds
+        self.seeds, self.questions = seeds, questions
 
 
 class Gym:
@@ -111,7 +111,7 @@ class Gym:
             else:
                 found.append(Question(family, seed, **reply))
         if failed:
-            raise UnusableSeeds(family, failed)
+            raise UnusableSeeds(family, failed, found)
         return found
 
     def score(self, pairs: Sequence[tuple[Question, str]]) -> list[Score]:
@@ -124,14 +124,12 @@ class Gym:
             scores.append(Score(raw, raw >= 1, any(rows[one][0] >= 1 for one in several), failed))
         return scores
 
-    def rows(self, texts: Sequence[tuple[Question, str]], ours=False) -> dict[tuple[Question, str], tuple[float, str, bool]]:
-        """(raw score, why there is none, whether words of the text ran as code) of each text, exactly as it stands.
-
-        ours: no text is a model's, so that they may share a process even if they look like code, which is quicker."""
+    def rows(self, texts: Sequence[tuple[Question, str]]) -> dict[tuple[Question, str], tuple[float, str, bool]]:
+        """(raw score, why there is none, whether code was run to find it) of each text, exactly as it stands."""
         different = list(dict.fromkeys(texts))
         jobs = [[*_place(question.family).values(), question.seed, question.text, text] for question, text in different]
         limit = QUESTION_S * 2 + SLOWEST * self.seconds * len(jobs)
-        rows = self.worker.ask({"do": "score", "jobs": jobs, "ours": ours}, limit) if jobs else []
+        rows = self.worker.ask({"do": "score", "jobs": jobs}, limit) if jobs else []
         if rows is None:
             raise InputError(f"scoring {len(jobs)} answers took Reasoning Gym's worker more than {SLOWEST} times their limit of "
                              f"{self.seconds} s each; nothing was scored")
@@ -216,26 +214,26 @@ class Audit(NamedTuple):
 
 def audit(gym: Gym, family: Family, seeds: Sequence[int]) -> Audit:
     """The family judged on these seeds' questions: its own answers, and those that anybody could give."""
-    questions = gym.questions(family, seeds)
-    policies = _policies(questions)
-    rows = gym.rows([pair for answers in policies.values() for pair in zip(questions, answers, strict=True)], ours=True)
-    golds = gym.rows([(question, (question.answer or "").strip()) for question in questions], ours=True)
+    try:
+        questions, problems = gym.questions(family, seeds), []
+    except UnusableSeeds as error:
+        questions, problems = error.questions, [str(error)]
+    if not questions:
+        return Audit(0.0, 0.0, 0.0, "", False, tuple(problems), problems[0])
+    golds = gym.rows([(question, (question.answer or "").strip()) for question in questions])
     wrong = [question for question, text in golds if question.answer is None or golds[question, text][0] < 1]
     # Where many answers are right the family gives the first that it finds, and where it finds none, anything.
     unsound = [question for question in wrong if question.answer is None or not question.example]
+    policies = _policies(questions)
+    rows = gym.rows([pair for answers in policies.values() for pair in zip(questions, answers, strict=True)])
     earned = {name: [rows[pair][0] for pair in zip(questions, answers, strict=True)] for name, answers in policies.items()}
-    strict = {name: _mean(raw >= 1 for raw in raws) for name, raws in earned.items()}
-    floor = {name: _mean(raws) for name, raws in earned.items()}
-    best = max(policies, key=lambda name: max(strict[name] / FARMED_STRICT, floor[name] / FARMED_RAW))
-    problems = [_gold_problem(wrong, questions)] if wrong else []
-    if any(rows[question, "banana"][2] for question in questions):
-        problems.append(f"{family.text}: its scorer runs the answer as code")
-    if failed := Counter(why for _, why, _ in rows.values() if why):
-        problems.append(f"{family.text}: of {len(rows)} answers some could not be scored: "
-                        + ", ".join(f"{why} ({count})" for why, count in sorted(failed.items())))
-    if farmable := strict[best] >= FARMED_STRICT or floor[best] >= FARMED_RAW:
-        problems.append(f"{family.text}: {best} earns {floor[best]:.2f} and is right on {strict[best]:.0%} of the questions")
-    return Audit(1 - len(wrong) / len(questions), floor[best], strict[best], best, farmable, tuple(problems),
+    name, floor, strict = max(((name, _mean(raws), _mean(raw >= 1 for raw in raws)) for name, raws in earned.items()),
+                              key=lambda row: max(row[1] / FARMED_RAW, row[2] / FARMED_STRICT))
+    farmable = strict >= FARMED_STRICT or floor >= FARMED_RAW
+    problems += [_gold_problem(wrong, questions)] if wrong else []
+    problems += [f"{family.text}: {said}" for said in _said_of(rows)]
+    problems += [f"{family.text}: {name} earns {floor:.2f} and is right on {strict:.0%} of the questions"] if farmable else []
+    return Audit(1 - len(wrong) / len(questions), floor, strict, name, farmable, tuple(problems),
                  _gold_problem(unsound, questions) if unsound else "")
 
 
@@ -249,6 +247,15 @@ def _gold_problem(wrong, questions):
     lacks = "has no answer of its own" if first.answer is None else f"answers {first.answer[:80]!r} itself"
     share = f"{len(wrong)} of {len(questions)} questions"
     return f"{first.family.text}: its own answers do not score 1 on {share}: {first.name} {lacks}"
+
+
+def _said_of(rows):
+    """What the scoring of skill-free answers says of the scorer."""
+    if any(ran for (_, text), (_, _, ran) in rows.items() if text == "banana"):
+        yield "its scorer runs the answer as code"
+    if failed := Counter(why for _, why, _ in rows.values() if why):
+        said = ", ".join(f"{why} ({count})" for why, count in sorted(failed.items()))
+        yield f"of {len(rows)} answers without skill some could not be scored: {said}"
 
 
 def _policies(questions):

@@ -115,7 +115,7 @@ def test_seeds_without_a_question_are_named_and_never_replaced(gym):
         gym.questions(Family("pool_matrix"), seeds)
 
     assert list(caught.value.seeds) == seeds[1:] and isinstance(caught.value, InputError)
-    assert len(gym.questions(Family("pool_matrix"), seeds[:1])) == 1
+    assert caught.value.questions == gym.questions(Family("pool_matrix"), seeds[:1])
 
 
 # Scores
@@ -306,6 +306,11 @@ def test_families_whose_own_answers_fail_are_refused(gym):
     rush = audit(gym, Family("rush_hour"), range(3))
     logic = audit(gym, Family("propositional_logic"), range(500, 524))
 
+    none = audit(gym, Family("pool_matrix"), [2**32])
+    some = audit(gym, Family("pool_matrix"), [2**32, 1])
+
+    assert refused(none) == none.problems[0] and "pool_matrix/4294967296: ValueError" in refused(none)
+    assert some.gold == 1 and some.problems[0] == none.problems[0] and not refused(some)
     assert refused(rush) == rush.problems[0] and "3 of 3 questions: rush_hour/0 has no answer" in refused(rush)
     assert logic.gold < 1 and "propositional_logic/514 answers 'P'" in logic.problems[0] and not refused(logic)
 

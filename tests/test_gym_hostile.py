@@ -120,11 +120,11 @@ def test_hostile_answers_hurt_nobody(gym, innocent, question, answer, failed):
 
 
 TAMPER = [
-    "[0 for self.__class__.score_answer in [lambda *_: 1.0]]",
-    "[0 for self.__class__.__mro__[1].score_answer in [lambda *_: 1.0]]",
+    "setattr(self.__class__, 'score_answer', lambda *_: 1.0)",
+    "[0 for __import__('reasoning_gym').algorithmic.string_insertion.StringInsertionDataset.score_answer in [lambda *_: 1.0]]",
     "[0 for __import__('json').dumps in [lambda *_: '[1.0, \"\", false]']]",
     "__import__('os').write(3, b'[1.0, \"\", false]\\n' * 50)",
-    "[entry.update(answer='wrong')]",
+    "entry.update(answer='wrong')",
 ]
 
 
@@ -193,6 +193,13 @@ def is_open(number):
     except OSError as error:
         return error.errno == 29    # a pipe
 
+def too_much():
+    try:
+        bytearray(400 << 20)
+    except MemoryError:
+        return 1.0
+    return 0.0
+
 CHECKS = {{
     "root is gone": lambda: float(os.getuid() != 0),
     "four descriptors": lambda: 1 / sum(map(is_open, range(4096))),
@@ -200,6 +207,7 @@ CHECKS = {{
     "no file": lambda: refused(os.stat, "/etc/passwd"),
     "no signal": lambda: refused(os.kill, os.getppid(), 0),
     "no network": lambda: refused(socket.socket),
+    "little memory": too_much,
 }}
 
 class Family:
@@ -208,21 +216,21 @@ class Family:
 
 class Book:
     def ready(self, *place):
-        return Family(), {{}}
+        return Family(), {{"answer": None}}
 
 os.dup2(os.open(os.devnull, os.O_RDWR), 0)
 out = os.dup(1)
 os.dup2(0, 1)
 scorer = scoring.Scorer(Book(), kernel.Layers(worker.SLOT), 5.0, os.pipe()[0])
-rows = scorer.score([["", {{}}, 0, "", name] for name in CHECKS], False)
+rows = scorer.score([["", {{}}, 0, "", name] for name in CHECKS])
 os.write(out, json.dumps({{name: raw for name, (raw, _, _) in zip(CHECKS, rows)}}).encode())
 """
 
 
 def test_children_are_locked_down(root):
-    """Seen from inside: no root, only the report and three times nothing open, no process, file, signal or network."""
+    """Seen from inside: no root, only the report and three times nothing open; no process, file, signal, network, memory."""
     done = subprocess.run([sys.executable, "-c", LOCKS.format(root=str(root))], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
     assert json.loads(done.stdout) == {"root is gone": 1, "four descriptors": 0.25, "no process": 1, "no file": 1,
-                                       "no signal": 1, "no network": 1}
+                                       "no signal": 1, "no network": 1, "little memory": 1}
