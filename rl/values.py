@@ -16,6 +16,8 @@ def typed(leaf: Leaf, value):
         if str(value).lower() not in WORDS:
             raise ValueError
         return WORDS[str(value).lower()]
+    if leaf.names:
+        return _names(leaf.names, value)
     if leaf.type is str:
         if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
             raise ValueError
@@ -26,6 +28,16 @@ def typed(leaf: Leaf, value):
     if not leaf.low <= number <= leaf.high:   # false for NaN too
         raise ValueError
     return number
+
+
+def _names(known, value) -> str:
+    """A list of known names, as text or as YAML has it, each once: comma-separated and in the order of `known`."""
+    if not isinstance(value, str | list):
+        raise ValueError
+    found = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not found or any(name not in known or found.count(name) > 1 for name in found):
+        raise ValueError
+    return ",".join(name for name in known if name in found)
 
 
 def _number(kind, value):
