@@ -1,7 +1,8 @@
-"""Qwen2 in JAX: checkpoint shapes, forward pass, LoRA hooks.  It knows nothing of files, tokenizers or RL.
+"""Qwen2, Qwen3 and Llama 3 in JAX: checkpoint shapes, forward pass, LoRA hooks.  It knows nothing of files, tokenizers or RL.
 
 Reading order: `block` is one transformer layer; `run_layers` is all of them; a *layout* (`attention.py`) says how the tokens
 of a call lie and therefore what may attend to what.  Everything else in a layer works token by token and never asks.
+The families differ in three fields of `ModelConfig`: attention_bias (Qwen2), qk_norm (Qwen3), rope_scaling (Llama 3.1 on).
 Parameters are a plain nested dict with the checkpoint's names; weights of projections are transposed once, at load, so that
 code reads `x @ w`.  An adapter is data passed in."""
 
@@ -24,9 +25,21 @@ ATTENTION_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
 
+class RopeScaling(NamedTuple):
+    """Llama 3's stretched RoPE ("llama3"): what turns seldom within the original context turns `factor` times slower."""
+
+    factor: float
+    low_freq_factor: float  # turns within that context: up to so many, slowed down wholly
+    high_freq_factor: float  # from so many on, left as they are; in between, by their number
+    original_max_position_embeddings: int
+
+
+FAMILIES = {"qwen2": {"attention_bias": True}, "qwen3": {"qk_norm": True}, "llama": {}}  # model_type: what sets it apart
+
+
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shapes and constants of one Qwen2 checkpoint, in config.json's spelling."""
+    """Shapes and constants of one checkpoint, in config.json's spelling."""
 
     vocab_size: int
     hidden_size: int
@@ -39,6 +52,9 @@ class ModelConfig:
     rms_norm_eps: float = 1e-6
     tie_word_embeddings: bool = True
     max_position_embeddings: int = 32768
+    attention_bias: bool = False  # q, k and v have biases; o has none in any family
+    qk_norm: bool = False  # each head's query and key are normed before they are rotated
+    rope_scaling: RopeScaling | None = None
     attention: str = "einsum"  # ours, not config.json's: or an `implementation` of jax.nn.dot_product_attention
 
     @classmethod
@@ -48,40 +64,62 @@ class ModelConfig:
         needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                   "num_key_value_heads")
         problems += [f"{key} is missing" for key in needed if key not in hf]
+        problems += ["head_dim is missing"] if hf.get("model_type") == "qwen3" and not hf.get("head_dim") else []
         if problems:
             raise ValueError("this config.json asks for what the forward pass does not do: " + "; ".join(problems))
         heads, kv_heads = hf["num_attention_heads"], hf["num_key_value_heads"]
         if heads % kv_heads:
             raise ValueError(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
-        rope = hf.get("rope_parameters") or {}
+        rope = _rope(hf)
+        scaling = RopeScaling(*(rope[key] for key in RopeScaling._fields)) if rope["rope_type"] == "llama3" else None
         return cls(**{key: hf[key] for key in needed}, head_dim=hf.get("head_dim") or hf["hidden_size"] // heads,
-                   rope_theta=float(hf.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+                   rope_theta=float(hf.get("rope_theta") or rope.get("rope_theta") or 10000.0), rope_scaling=scaling,
                    rms_norm_eps=float(hf.get("rms_norm_eps", 1e-6)),
                    tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
-                   max_position_embeddings=hf.get("max_position_embeddings", 32768))
+                   max_position_embeddings=hf.get("max_position_embeddings", 32768), **FAMILIES[hf["model_type"]])
+
+
+def _rope(hf: dict) -> dict:
+    """What a config.json of either transformers generation says of RoPE, with its rope_type."""
+    found = hf.get("rope_scaling") or hf.get("rope_parameters") or {}
+    return {"rope_type": found.get("type", "default")} | found
 
 
 def _refusals(hf: dict):
     """(key, what it says, is that a problem, why) for each entry of config.json that could change the result."""
-    scaling = hf.get("rope_scaling") or hf.get("rope_parameters") or {}
-    rope, part = scaling.get("rope_type", scaling.get("type", "default")), scaling.get("partial_rotary_factor", 1.0)
+    rope, kinds = _rope(hf), ("default", "llama3")
+    scaled, part = rope["rope_type"] == "llama3", rope.get("partial_rotary_factor", 1.0)
+    low, high, *others = (rope.get(key) or 0 for key in ("low_freq_factor", "high_freq_factor", "factor",
+                                                         "original_max_position_embeddings"))
     kind, act, window = hf.get("model_type"), hf.get("hidden_act", "silu"), hf.get("use_sliding_window")
     layers, quantised = hf.get("layer_types") or [], hf.get("quantization_config")
-    yield "model_type", kind, kind != "qwen2", "only 'qwen2' (Qwen2 and Qwen2.5) is supported"
+    yield "model_type", kind, kind not in FAMILIES, f"supported are {', '.join(FAMILIES)} (qwen2 is Qwen2.5 too)"
     yield "hidden_act", act, act != "silu", "only 'silu' is supported"
-    yield "rope_scaling", scaling, rope != "default", "scaled RoPE is not supported"
+    yield "rope_scaling", rope, rope["rope_type"] not in kinds, f"of scaled RoPE only {kinds[1]!r} is supported"
+    yield "rope_scaling", rope, scaled and not (0 < low < high and min(others) > 0), f"it needs {', '.join(RopeScaling._fields)}"
     yield "partial_rotary_factor", part, part != 1.0, "only whole heads are rotated"
     yield "use_sliding_window", window, bool(window), "sliding windows are not supported"
+    for key in ("attention_bias", "mlp_bias"):  # Qwen2's three biases are no choice of its config.json
+        yield key, hf.get(key), kind != "qwen2" and bool(hf.get(key)), "biases beside Qwen2's are not supported"
     yield "layer_types", layers, any(t != "full_attention" for t in layers), "only 'full_attention' is supported"
     yield "quantization_config", quantised, quantised is not None, "load the unquantised checkpoint, or a .gguf"
 
 
-_qwen25 = partial(ModelConfig, num_key_value_heads=2, head_dim=128)
-SHAPES = {  # Qwen2.5-Coder-*-Instruct, so that planning needs no files
-    "0.5B": ModelConfig(151936, 896, 4864, 24, 14, 2, 64),
+_qwen25 = partial(ModelConfig, num_key_value_heads=2, head_dim=128, attention_bias=True)
+_qwen3 = partial(ModelConfig, num_attention_heads=16, num_key_value_heads=8, head_dim=128, max_position_embeddings=40960,
+                 qk_norm=True)
+_llama32 = partial(ModelConfig, num_key_value_heads=8, rope_theta=5e5, rms_norm_eps=1e-5, max_position_embeddings=131072,
+                   rope_scaling=RopeScaling(32.0, 1.0, 4.0, 8192))
+SHAPES = {  # Qwen2.5-Coder-*-Instruct under their bare size; here so that planning needs no files
+    "0.5B": ModelConfig(151936, 896, 4864, 24, 14, 2, 64, attention_bias=True),
     "1.5B": _qwen25(151936, 1536, 8960, 28, 12),
     "3B": _qwen25(151936, 2048, 11008, 36, 16),
     "7B": _qwen25(152064, 3584, 18944, 28, 28, num_key_value_heads=4, tie_word_embeddings=False),
+    "qwen3-0.6B": _qwen3(151936, 1024, 3072, 28),
+    "qwen3-1.7B": _qwen3(151936, 2048, 6144, 28),
+    "qwen3-4B": _qwen3(151936, 2560, 9728, 36, num_attention_heads=32),
+    "llama-3.2-1B": _llama32(128256, 2048, 8192, 16, 32, head_dim=64),
+    "llama-3.2-3B": _llama32(128256, 3072, 8192, 28, 24, head_dim=128),
 }
 
 
@@ -115,8 +153,11 @@ def param_specs(cfg: ModelConfig) -> dict:
         layer = {name: Spec(f"{at}{name}.weight", (D,)) for name in ("input_layernorm", "post_attention_layernorm")}
         for part, shapes in projection_shapes(cfg).items():
             layer[part] = {p: {"weight": Spec(f"{at}{part}.{p}.weight", (e, d), True)} for p, (d, e) in shapes.items()}
-        for p in ("q_proj", "k_proj", "v_proj"):  # Qwen2 has biases here and nowhere else
-            layer["self_attn"][p]["bias"] = Spec(f"{at}self_attn.{p}.bias", (projection_shapes(cfg)["self_attn"][p][1],))
+        attention, shapes = layer["self_attn"], projection_shapes(cfg)["self_attn"]
+        for p in ATTENTION_PROJECTIONS[:3] if cfg.attention_bias else ():
+            attention[p]["bias"] = Spec(f"{at}self_attn.{p}.bias", shapes[p][1:])
+        for norm in ("q_norm", "k_norm") if cfg.qk_norm else ():
+            attention[norm] = Spec(f"{at}self_attn.{norm}.weight", (cfg.head_dim,))
         specs["layers"].append(layer)
     if not cfg.tie_word_embeddings:
         specs["lm_head"] = Spec("lm_head.weight", (V, D))
@@ -152,10 +193,19 @@ def rms_norm(x, weight_D, eps):
     return (x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, -1, keepdims=True) + eps)).astype(x.dtype) * weight_D
 
 
+def rope_frequencies(cfg: ModelConfig) -> np.ndarray:
+    """Radians a position of each of the C // 2 channel pairs, fp32."""
+    frequency_c = 1.0 / cfg.rope_theta ** (np.arange(0, cfg.head_dim, 2, dtype=np.float32) / cfg.head_dim)
+    if not (s := cfg.rope_scaling):
+        return frequency_c
+    turns_c = frequency_c * (s.original_max_position_embeddings / (2 * np.pi))
+    kept_c = np.clip((turns_c - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0, 1)
+    return frequency_c * (kept_c + (1 - kept_c) / s.factor)
+
+
 def rope_angles(positions, cfg: ModelConfig):
     """cos and sin of every position, shape (*positions, 1, C // 2); fp32, since bf16 merges neighbouring positions."""
-    frequency_c = 1.0 / cfg.rope_theta ** (np.arange(0, cfg.head_dim, 2, dtype=np.float32) / cfg.head_dim)
-    angle = positions[..., None, None].astype(jnp.float32) * frequency_c
+    angle = positions[..., None, None].astype(jnp.float32) * rope_frequencies(cfg)
     return jnp.cos(angle), jnp.sin(angle)
 
 
@@ -199,11 +249,15 @@ def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
     def linear(y, part, *names):
         return project(y, [layer[part][p] for p in names], [lora[part].get(p) for p in names], scale, layout.PIECE)
 
-    h = rms_norm(x, layer["input_layernorm"], cfg.rms_norm_eps)
+    h, attention = rms_norm(x, layer["input_layernorm"], cfg.rms_norm_eps), layer["self_attn"]
     q, k, v = map(heads, linear(h, "self_attn", "q_proj", "k_proj", "v_proj"))
-    # Qwen2's key bias is a hundred times its keys.  Taken off again after the rotation it shifts all scores of a query alike,
-    # which softmax does not see, and what is left rounds far less.
-    k = rotate(k, rope) - heads(layer["self_attn"]["k_proj"]["bias"])
+    if cfg.qk_norm:
+        q, k = rms_norm(q, attention["q_norm"], cfg.rms_norm_eps), rms_norm(k, attention["k_norm"], cfg.rms_norm_eps)
+    k = rotate(k, rope)
+    if cfg.attention_bias:
+        # Qwen2's key bias is a hundred times its keys.  Taken off again after the rotation it shifts all scores of a query
+        # alike, which softmax does not see, and what is left rounds far less.
+        k = k - heads(attention["k_proj"]["bias"])
     mixed, kept = layout.mix(rotate(q, rope), k, v, past, cfg.attention)
     x = x + linear(mixed, "self_attn", "o_proj")[0]
 

@@ -113,12 +113,13 @@ def main() -> int:
 
 def start(run, cfg, settings):
     """(state, steps done, data cursor) of a new run, or of the one that RESUME names at its latest checkpoint."""
+    rank, targets = settings.model.lora_rank, settings.model.lora_targets.split(",")
     if settings.run.resume:
-        return *checkpoint.restore(run, cfg, settings.model.lora_rank), checkpoint.data_cursor(run)
+        return *checkpoint.restore(run, cfg, rank, targets), checkpoint.data_cursor(run)
     if settings.model.lora:
-        adapter = lora.load(settings.model.lora, cfg, settings.model.lora_rank)
+        adapter = lora.load(settings.model.lora, cfg, rank, targets)
     else:
-        adapter = lora.init(grpo.adapter_key(settings.trainer.seed), cfg, settings.model.lora_rank, settings.model.lora_alpha)
+        adapter = lora.init(grpo.adapter_key(settings.trainer.seed), cfg, rank, settings.model.lora_alpha, targets)
     return grpo.init_state(adapter), 0, BEGINNING
 
 

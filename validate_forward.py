@@ -104,12 +104,13 @@ def transformers_run(model, prompts: list[list[int]], pad_id: int) -> Run:
 def transformers_model(source: Source):
     """transformers' own reading of a folder; a .gguf file's tensors go into its model under their names."""
     import torch
-    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
     if source.path.is_dir():
         return AutoModelForCausalLM.from_pretrained(source.path, dtype=torch.float32).eval()
-    about = {key: value for key, value in vars(source.cfg).items() if key not in ("head_dim", "rope_theta")}
-    model = Qwen2ForCausalLM(Qwen2Config(**about, rope_parameters={"rope_type": "default", "rope_theta": source.cfg.rope_theta}))
+    about = {key: value for key, value in vars(source.cfg).items() if key not in ("attention", "rope_theta", "rope_scaling")}
+    kind, config = (Qwen3ForCausalLM, Qwen3Config) if source.cfg.qk_norm else (Qwen2ForCausalLM, Qwen2Config)
+    model = kind(config(**about, rope_parameters={"rope_type": "default", "rope_theta": source.cfg.rope_theta}))
     missing, _ = model.load_state_dict({name: torch.tensor(array) for name, array in source.tensors.items()}, strict=False)
     assert set(missing) <= {"lm_head.weight"}, missing
     return model.eval()
@@ -122,7 +123,7 @@ def float64_run(tensor: Callable[[str], np.ndarray], cfg: ModelConfig, prompts: 
     states = [np.asarray(embedding[ids]).astype(np.float64) for ids in prompts]
     hidden = [states]
     for i in range(cfg.num_hidden_layers):
-        weights = {key: wide(f"model.layers.{i}.{key}") for key in LAYER_TENSORS}
+        weights = {key: wide(f"model.layers.{i}.{key}") for key in layer_tensors(cfg)}
         states = [float64_layer(x, weights, cfg) for x in states]
         hidden.append(states)
     hidden[-1] = [float64_norm(x, wide("model.norm.weight"), cfg) for x in states]
@@ -133,9 +134,12 @@ def float64_run(tensor: Callable[[str], np.ndarray], cfg: ModelConfig, prompts: 
     return Run(hidden, np.split(logits, np.cumsum([len(ids) for ids in prompts])[:-1]))
 
 
-LAYER_TENSORS = ("input_layernorm.weight", "post_attention_layernorm.weight",
-                 *(f"self_attn.{p}_proj.{leaf}" for p in "qkv" for leaf in ("weight", "bias")), "self_attn.o_proj.weight",
-                 "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
+def layer_tensors(cfg) -> list[str]:
+    """Names of a layer's tensors on the hub."""
+    names = ["input_layernorm.weight", "post_attention_layernorm.weight", *(f"self_attn.{p}_proj.weight" for p in "qkvo"),
+             "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"]
+    names += [f"self_attn.{p}_proj.bias" for p in "qkv"] if cfg.attention_bias else []
+    return names + ([f"self_attn.{p}_norm.weight" for p in "qk"] if cfg.qk_norm else [])
 
 
 def float64_norm(x_TD, weight_D, cfg):
@@ -143,17 +147,36 @@ def float64_norm(x_TD, weight_D, cfg):
     return x_TD / np.sqrt(np.mean(x_TD**2, -1, keepdims=True) + cfg.rms_norm_eps) * weight_D
 
 
+def float64_frequencies(cfg):
+    """theta^(-2c/C); with Llama 3's scaling, by wavelength: long ones are stretched, those in the middle in part."""
+    half, scaling = cfg.head_dim // 2, cfg.rope_scaling
+    frequencies = cfg.rope_theta ** (-np.arange(half) / half)
+    for c in range(half if scaling else 0):
+        wavelength = 2 * np.pi / frequencies[c]
+        longest, shortest = (scaling.original_max_position_embeddings / f for f in (scaling.low_freq_factor,
+                                                                                  scaling.high_freq_factor))
+        if wavelength > longest:
+            frequencies[c] /= scaling.factor
+        elif wavelength > shortest:
+            share = (1 / wavelength - 1 / longest) / (1 / shortest - 1 / longest)
+            frequencies[c] *= share + (1 - share) / scaling.factor
+    return frequencies
+
+
 def float64_rotated(x_TC, cfg):
-    """Channel pairs (c, c + C/2) as complex numbers, turned by position * theta^(-2c/C)."""
+    """Channel pairs (c, c + C/2) as complex numbers, turned by position * frequency."""
     half = cfg.head_dim // 2
-    angle_TC = np.arange(len(x_TC))[:, None] * cfg.rope_theta ** (-np.arange(half) / half)
+    angle_TC = np.arange(len(x_TC))[:, None] * float64_frequencies(cfg)
     turned_TC = (x_TC[:, :half] + 1j * x_TC[:, half:]) * np.exp(1j * angle_TC)
     return np.concatenate([turned_TC.real, turned_TC.imag], -1)
 
 
 def float64_attention(h_TD, weights, cfg):
     """Attention head by head, before the output projection."""
-    q, k, v = (h_TD @ weights[f"self_attn.{p}_proj.weight"].T + weights[f"self_attn.{p}_proj.bias"] for p in "qkv")
+    q, k, v = (h_TD @ weights[f"self_attn.{p}_proj.weight"].T + weights.get(f"self_attn.{p}_proj.bias", 0) for p in "qkv")
+    if cfg.qk_norm:
+        q, k = (float64_norm(x.reshape(len(x), -1, cfg.head_dim), weights[f"self_attn.{p}_norm.weight"], cfg).reshape(x.shape)
+                for p, x in (("q", q), ("k", k)))
     C, group = cfg.head_dim, cfg.num_attention_heads // cfg.num_key_value_heads
     future_TT = np.triu(np.ones((len(h_TD), len(h_TD)), bool), 1)
     heads = []

@@ -1,8 +1,10 @@
 """A checkpoint's tokenizer and chat template: messages in, token ids out, and back to text.
 
 The ids are, one by one, those of the checkpoint's own template followed by the model's answer mark.  ChatML templates are
-followed by hand; any other is rendered with jinja2, an extra.  As with transformers, a control token's name inside a
-message (`<|im_end|>`) becomes that control token: a prompt is trusted text, so keep strangers' text out of it.
+followed by hand; any other is rendered with jinja2, an extra.  A template that can do without the model's thinking is asked to
+(enable_thinking false: Qwen3's answer mark ends with an empty thought), and one that asks for today's date gets a fixed one.
+As with transformers, a control token's name inside a message (`<|im_end|>`) becomes that control token: a prompt is trusted
+text, so keep strangers' text out of it.
 Not covered: tools, assistant turns, images, training masks."""
 
 import json
@@ -13,7 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 ROLES = ("system", "user")
-TURN_ENDS = ("<|im_end|>", "<|endoftext|>")  # end an answer wherever the tokenizer has them, listed as eos or not
+TURN_ENDS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>")  # end an answer wherever the tokenizer has them, listed as eos or not
 SAMPLING = ("do_sample", "temperature", "top_p", "top_k", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size",
             "num_beams", "bad_words_ids", "suppress_tokens")
 
@@ -129,9 +131,11 @@ _TURN = re.compile(rf"""{_OUT}['"]<\|im_start\|>['"]{_PLUS}{_ROLE}{_PLUS}['"]\\n
 _FIRST_SYSTEM = re.compile(rf"""['"]<\|im_start\|>system\\n['"]{_PLUS}{_FIRST_CONTENT}{_PLUS}{_END}""")
 _DEFAULT_SYSTEM = re.compile(rf"""['"]<\|im_start\|>system\\n((?:[^'"\\<]|\\n)*)<\|im_end\|>\\n['"]{_CLOSE}""")
 _TOOLS_SYSTEM = re.compile(rf"""{_IF}tools\s*-?%\}}\s*{_OUT}['"]<\|im_start\|>system\\n['"]{_CLOSE}""")
-_NO_THINKING = rf"{_IF}enable_thinking is defined and enable_thinking is false\s*-?%\}}\s*{_OUT}.*?{_CLOSE}\s*{_ENDIF}\s*"
+_LITERAL = r"""['"]((?:[^'"\\]|\\n)*)['"]"""
+_NO_THINKING = (rf"{_IF}enable_thinking is defined and enable_thinking is false\s*-?%\}}\s*{_OUT}{_LITERAL}{_CLOSE}\s*{_ENDIF}"
+                r"\s*")
 _ANSWER = re.compile(rf"""{_IF}add_generation_prompt\s*-?%\}}\s*{_OUT}['"]<\|im_start\|>assistant\\n['"]{_CLOSE}\s*"""
-                     rf"(?:{_NO_THINKING})?{_ENDIF}\s*$", re.DOTALL)
+                     rf"(?:{_NO_THINKING})?{_ENDIF}\s*$")
 _STATEMENT = re.compile(r"\{%.*?%\}|\{\{.*?\}\}", re.DOTALL)
 # Anything that could alter a message's text, or add to it, on its way to the turn.
 _ALTERS = re.compile(r"trim|strip|replace|upper|lower|capitalize|bos_token|eos_token|raise_exception|strftime|macro|filter")
@@ -152,12 +156,13 @@ def chatml_renderer(template: str) -> Renderer | None:
     if _ALTERS.search(head) or head.count("<|im_start|>system") != starts or skips_first != bool(first):
         return None
     default_text = default[1].replace("\\n", "\n") if default else None
+    mark = "<|im_start|>assistant\n" + (answer[1] or "").replace("\\n", "\n")
 
     def render(messages):
         if default_text is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": default_text}, *messages]
         turns = (f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
-        return "".join(turns) + "<|im_start|>assistant\n"
+        return "".join(turns) + mark
 
     return render
 
@@ -183,7 +188,8 @@ def jinja_renderer(template: str, variables: dict[str, str]) -> Renderer:
 
     def render(messages):
         try:
-            return compiled.render(messages=messages, add_generation_prompt=True, tools=None, documents=None, **variables)
+            return compiled.render(messages=messages, add_generation_prompt=True, tools=None, documents=None,
+                                   enable_thinking=False, **variables)
         except jinja2.TemplateError as error:
             raise ValueError(f"the chat template refuses these messages: {error}") from error
 
@@ -196,5 +202,6 @@ def _raise_exception(message):
 
 
 def _strftime_now(form):
+    """The day that Llama 3's template itself falls back to: a prompt must not change overnight, nor between base and adapter."""
     from datetime import datetime
-    return datetime.now().strftime(form)
+    return datetime(2024, 7, 26).strftime(form)

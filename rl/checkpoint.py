@@ -69,13 +69,13 @@ def steps(run: Path) -> list[int]:
     return sorted(int(folder.name[5:]) for folder in (run / "checkpoints").glob("step_*") if (folder / STATE).exists())
 
 
-def restore(run: Path, cfg, rank: int) -> tuple[TrainState, int]:
-    """State and step of the run's latest complete checkpoint."""
+def restore(run: Path, cfg, rank: int, targets=None) -> tuple[TrainState, int]:
+    """State and step of the run's latest complete checkpoint, whose adapter has that rank and, where given, those targets."""
     done = steps(run)
     if not done:
         raise CheckpointError(f"{run} holds no complete checkpoint, so there is nothing to resume: start a new run")
     folder = run / "checkpoints" / f"step_{done[-1]:05d}"
-    adapter = lora.load(folder / f"lora_step{done[-1]:05d}.npz", cfg, rank)
+    adapter = lora.load(folder / f"lora_step{done[-1]:05d}.npz", cfg, rank, targets)
     shape = jax.tree.structure(adapter["layers"])
     try:
         with np.load(folder / "optimizer.npz") as saved:

@@ -76,12 +76,13 @@ def find_model(settings: Settings) -> tuple[Source, object, dict[str, str]]:
 
 
 def with_adapter(loaded: config.Loaded) -> config.Loaded:
-    """The settings with rank and alpha of the adapter that LORA names; a resumed run has them on record already."""
+    """The settings with rank, alpha and targets of the adapter that LORA names; a resumed run has them on record already."""
     settings = loaded.settings
     if settings.run.resume or not settings.model.lora:
         return loaded
     stored = read_adapter(settings.model.lora)
-    return config.adopt(loaded, {"lora_rank": stored.rank, "lora_alpha": stored.alpha}, f"LORA {settings.model.lora}")
+    brought = {"lora_rank": stored.rank, "lora_alpha": stored.alpha, "lora_targets": ",".join(stored.targets)}
+    return config.adopt(loaded, brought, f"LORA {settings.model.lora}")
 
 
 def with_memory(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: int) -> config.Loaded:
@@ -117,7 +118,7 @@ def run_folder(settings: Settings) -> Path:
 
 def disk_need(cfg, settings: Settings) -> int:
     """Bytes a run will write: checkpoints and logs."""
-    values = settings.model.lora_rank * plan.adapted_width(cfg)
+    values = settings.model.lora_rank * plan.adapted_width(cfg, settings.model.lora_targets.split(","))
     permanent = settings.trainer.steps // settings.run.keep_every if settings.run.keep_every else 0
     g = settings.generation
     groups = g.max_sampled_groups if g.dynamic_sampling else settings.trainer.tasks_per_step

@@ -114,17 +114,21 @@ def decide(loaded: Loaded, name: str, value: Any, why: str) -> Loaded:
 
 def adopt(loaded: Loaded, values: dict[str, Any], place: str) -> Loaded:
     """The settings with values that `place`, such as the adapter to start from, fixes; one chosen otherwise is a problem."""
-    problems = []
+    problems, brought = [], {}
     for name, value in values.items():
         leaf, asked = LEAVES[name], value_of(loaded.settings, name)
-        if loaded.origins[name] != "default" and not math.isclose(asked, value, rel_tol=1e-6):
+        try:
+            brought[name] = value = typed(leaf, value)
+        except (ValueError, OverflowError):
+            problems.append(f"{place} has {name.upper()}={text_of(value)}; this program takes {leaf.limits}")
+            continue
+        equal = asked == value or leaf.type is not str and math.isclose(asked, value, rel_tol=1e-6)
+        if loaded.origins[name] != "default" and not equal:
             problems.append(f"{name.upper()}={text_of(asked)} ({loaded.origins[name]}): {place} has {name.upper()}="
                             f"{text_of(value)} and keeps it; leave {name.upper()} out, or start a new adapter")
-        elif not leaf.low <= value <= leaf.high:
-            problems.append(f"{place} has {name.upper()}={text_of(value)}; this program takes {leaf.limits}")
     if problems:
         raise SettingsError(problems)
-    return loaded._replace(settings=_with(loaded.settings, values), origins=loaded.origins | dict.fromkeys(values, place))
+    return loaded._replace(settings=_with(loaded.settings, brought), origins=loaded.origins | dict.fromkeys(brought, place))
 
 
 def provenance(loaded: Loaded) -> dict[str, str]:
@@ -244,7 +248,7 @@ def _accept(givens, problems) -> dict[str, tuple[Any, str]]:
         try:
             value = typed(leaf, given.value)
         except (ValueError, OverflowError):
-            quoted = ", in quotes" if leaf.type is str and not isinstance(given.value, str) else ""
+            quoted = ", in quotes" if leaf.type is str and not leaf.names and not isinstance(given.value, str) else ""
             problems.append(f"{given.shown}: {leaf.name.upper()} takes {leaf.limits}{quoted} ({leaf.help}); "
                             f"leave it out for the default, {text_of(leaf.default) or 'blank'}")
             continue

@@ -55,9 +55,7 @@ def write_merged(source: Source, adapter: dict, out: Path, dtype: str | None = N
 def _merged(source: Source, adapter: dict, name: str, kind: np.dtype) -> np.ndarray:
     """One tensor with the adapter's part, if it has one, in that number format."""
     weight = source.tensors[name]
-    if found := PROJECTION.fullmatch(name):
-        layer, part, projection = found.groups()
-        p = adapter["layers"][int(layer)][part][projection]
+    if p := _halves(adapter, name):
         delta_DE = np.asarray(p["a"]) @ np.asarray(p["b"])
         weight = weight.astype(np.float32) + np.float32(adapter["scale"]) * delta_DE.T
     with np.errstate(over="ignore"):
@@ -65,6 +63,12 @@ def _merged(source: Source, adapter: dict, name: str, kind: np.dtype) -> np.ndar
     if not np.isfinite(cast.astype(np.float32)).all():
         raise InputError(f"{name} has values that {kind} cannot hold: choose --dtype bfloat16 or float32")
     return cast
+
+
+def _halves(adapter: dict, name: str) -> dict | None:
+    """The adapter's a and b for the tensor of that name, if it has them."""
+    found = PROJECTION.fullmatch(name)
+    return adapter["layers"][int(found[1])][found[2]].get(found[3]) if found else None
 
 
 def _copy_texts(folder: Path, to: Path, dtype: str | None) -> None:

@@ -2,7 +2,7 @@
 
 The container is parsed here, in well under a second; the `gguf` package, an extra, only undoes the quantisation.
 Tensors go by the hub's names.  Where a file of a tied model holds both ends of it, the better quantised one serves both.
-Not covered: files split in parts, big-endian files, architectures other than what ModelConfig accepts."""
+Not covered: files split in parts, big-endian files, architectures other than Qwen2 and Qwen3."""
 
 import math
 import struct
@@ -20,7 +20,9 @@ HUB_NAMES = {
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
 }
+ARCHITECTURES = ("qwen2", "qwen3")  # llama's files have the channels of queries and keys in another order, and another tokenizer
 INPUT, OUTPUT = "token_embd.weight", "output.weight"
 # How text is cut before merging, by tokenizer.ggml.pre.
 PRE_TOKENIZERS = {
@@ -63,6 +65,9 @@ class GgufFile(Mapping):
     def config(self) -> dict:
         """What config.json would say, for ModelConfig.from_hf to judge."""
         kind = self._field("general.architecture")
+        if kind not in ARCHITECTURES:
+            raise ValueError(f"general.architecture = {kind!r}: of .gguf files only {' and '.join(ARCHITECTURES)} are supported; "
+                             "use the folder in the hub's layout")
         field = lambda key, *default: self._field(f"{kind}.{key}", *default)  # noqa: E731
         heads, width = field("attention.head_count"), field("embedding_length")
         head_dim = field("attention.key_length", width // heads)

@@ -2,12 +2,14 @@
 
     {"scale": alpha / rank, "layers": [{"self_attn": {"q_proj": {"a": a_DR, "b": b_RE}, ...}, "mlp": {...}}, ...]}
 
-y = x @ w + scale * (x @ a) @ b, on all seven projections.  a starts random, b at zero, so a new adapter changes nothing.
+y = x @ w + scale * (x @ a) @ b, on those of a layer's seven projections that it has entries for, in every layer the same.
+a starts random, b at zero, so a new adapter changes nothing.
 On disk it is PEFT's layout (a folder with adapter_model.safetensors and adapter_config.json) or one .npz; what of other
 people's PEFT folders can be used, rl/peft_file.py decides."""
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -16,17 +18,21 @@ import numpy as np
 from safetensors.numpy import save
 
 from qwen2_jax import ATTENTION_PROJECTIONS, MLP_PROJECTIONS, ModelConfig, projection_shapes
-from rl.peft_file import CONFIG, WEIGHTS, AdapterError, read_adapter
+from rl.peft_file import CONFIG, WEIGHTS, AdapterError, Stored, read_adapter
+
+PROJECTIONS = ATTENTION_PROJECTIONS + MLP_PROJECTIONS
 
 
-def init(key, cfg: ModelConfig, rank: int, alpha: float) -> dict:
-    """A new adapter, fp32: a uniform in +-1/sqrt(in) (PEFT's kaiming_uniform with a = sqrt(5)), b zero."""
+def init(key, cfg: ModelConfig, rank: int, alpha: float, targets: Sequence[str] = PROJECTIONS) -> dict:
+    """A new adapter, fp32: a uniform in +-1/sqrt(in) (PEFT's kaiming_uniform with a = sqrt(5)), b zero.
+
+    A projection starts from the same numbers whatever others are among the targets."""
     layers = []
     for layer_key in jax.random.split(key, cfg.num_hidden_layers):
-        layer, keys = {}, iter(jax.random.split(layer_key, len(ATTENTION_PROJECTIONS + MLP_PROJECTIONS)))
+        layer, keys = {}, dict(zip(PROJECTIONS, jax.random.split(layer_key, len(PROJECTIONS)), strict=True))
         for part, shapes in projection_shapes(cfg).items():
-            layer[part] = {name: {"a": jax.random.uniform(next(keys), (d, rank), jnp.float32, -1, 1) / math.sqrt(d),
-                                  "b": jnp.zeros((rank, e), jnp.float32)} for name, (d, e) in shapes.items()}
+            layer[part] = {name: {"a": jax.random.uniform(keys[name], (d, rank), jnp.float32, -1, 1) / math.sqrt(d),
+                                  "b": jnp.zeros((rank, e), jnp.float32)} for name, (d, e) in shapes.items() if name in targets}
         layers.append(layer)
     return {"scale": jnp.float32(alpha / rank), "layers": layers}
 
@@ -75,7 +81,7 @@ def to_peft(adapter) -> dict[str, np.ndarray]:
     tensors = {}
     for name, part, projection in _names(adapter):
         p = adapter["layers"][name][part][projection]
-        at = f"base_model.model.model.layers.{name}.{part}.{projection}"
+        at = f"base_model.model.{_module(name, part, projection)}"
         tensors[f"{at}.lora_A.weight"] = np.ascontiguousarray(np.asarray(p["a"]).T)
         tensors[f"{at}.lora_B.weight"] = np.ascontiguousarray(np.asarray(p["b"]).T)
     return tensors
@@ -87,7 +93,7 @@ def save_peft(folder: Path, adapter, base_model: str) -> None:
     config = {
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base_model, "r": rank,
         "lora_alpha": float(adapter["scale"]) * rank, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
-        "target_modules": [*ATTENTION_PROJECTIONS, *MLP_PROJECTIONS], "inference_mode": True, "modules_to_save": None,
+        "target_modules": targets_of(adapter), "inference_mode": True, "modules_to_save": None,
     }
     # not the library's save_file, whose error for a full disk is no OSError
     (folder / WEIGHTS).write_bytes(save(to_peft(adapter), metadata={"format": "pt"}))
@@ -99,17 +105,16 @@ def save_npz(path: Path, adapter) -> None:
     np.savez(path, scale=np.asarray(adapter["scale"]), **to_peft(adapter))
 
 
-def load(path: str | Path, cfg: ModelConfig, rank: int | None = None) -> dict:
+def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: Sequence[str] | None = None) -> dict:
     """The adapter of a PEFT folder, an .npz, or a checkpoint folder holding one; AdapterError lists all that does not fit.
 
-    rank: what the caller's settings say; None takes the file's.  Projections that a PEFT adapter leaves out get zeros for both
-    halves, so they add nothing and, having no gradient, stay out of further training."""
+    rank, targets: what the caller's settings say; None takes the file's.  A projection that a PEFT adapter trains in some layers
+    only gets zeros for both halves in the others, so it adds nothing there and, having no gradient, stays untrained."""
     stored = read_adapter(path)
     tensors, problems, ranks = dict(stored.tensors), [], set()
-    empty = lambda: {part: {p: {} for p in group} for part, group in projection_shapes(cfg).items()}  # noqa: E731
-    layers = [empty() for _ in range(cfg.num_hidden_layers)]
+    layers = _empty_layers(stored, cfg)
     for i, part, projection in _names({"layers": layers}):
-        module = f"model.layers.{i}.{part}.{projection}"
+        module = _module(i, part, projection)
         d, e = projection_shapes(cfg)[part][projection]
         for leaf, suffix, shape in (("a", "lora_A", (stored.rank, d)), ("b", "lora_B", (e, stored.rank))):
             axis = int(leaf == "b")  # the one that is the rank
@@ -122,23 +127,47 @@ def load(path: str | Path, cfg: ModelConfig, rank: int | None = None) -> dict:
             ranks.add(found.shape[axis])
             layers[i][part][projection][leaf] = jnp.asarray(found.T, jnp.float32)
     problems = problems[:6] + [f"{name} has no place in this model" for name in list(tensors)[:6]]
+    problems += [] if ranks or problems else ["it adapts no projection"]
     if problems:
         raise AdapterError(f"{path} is not an adapter of this model ({cfg.num_hidden_layers} layers, width {cfg.hidden_size}): "
                            + "; ".join(problems) + ". Use the model it was trained on (MODEL=), or another adapter.")
     if len(ranks) != 1 or rank not in (None, *ranks):
         raise AdapterError(f"{path} has rank {sorted(ranks)}, the settings say LORA_RANK={rank}. "
                            f"Set LORA_RANK={max(ranks)}, or start a new adapter.")
+    if targets is not None and set(targets) != set(found := targets_of({"layers": layers})):
+        raise AdapterError(f"{path} has adapters on {', '.join(found)}, the settings say LORA_TARGETS={','.join(targets)}. "
+                           f"Set LORA_TARGETS={','.join(found)}, or start a new adapter.")
     return {"scale": jnp.float32(stored.alpha / stored.rank), "layers": layers}
+
+
+def _empty_layers(stored: Stored, cfg: ModelConfig) -> list[dict]:
+    """Places for a stored adapter: in every layer the projections that it trains in any."""
+    everywhere = range(cfg.num_hidden_layers)
+    targets = {(part, p) for part, group in projection_shapes(cfg).items() for p in group
+               if any(stored.trains(_module(i, part, p)) for i in everywhere)}
+    return [{part: {p: {} for p in group if (part, p) in targets} for part, group in projection_shapes(cfg).items()}
+            for _ in everywhere]
 
 
 def rank_of(adapter) -> int:
     """The adapter's rank."""
-    return adapter["layers"][0]["self_attn"]["q_proj"]["a"].shape[1]
+    i, part, projection = next(_names(adapter))
+    return adapter["layers"][i][part][projection]["a"].shape[1]
+
+
+def targets_of(adapter) -> list[str]:
+    """The names of the projections that are adapted, in a layer's order."""
+    return list(dict.fromkeys(projection for _, _, projection in _names(adapter)))
+
+
+def _module(layer: int, part: str, projection: str) -> str:
+    return f"model.layers.{layer}.{part}.{projection}"
 
 
 def _names(adapter):
     """(layer, part, projection) of every adapted projection, in a fixed order."""
-    for i in range(len(adapter["layers"])):
+    for i, layer in enumerate(adapter["layers"]):
         for part, projections in (("self_attn", ATTENTION_PROJECTIONS), ("mlp", MLP_PROJECTIONS)):
             for projection in projections:
-                yield i, part, projection
+                if projection in layer[part]:
+                    yield i, part, projection

@@ -29,6 +29,7 @@ WHY = {
     "modules_to_save": "whole layers were trained beside the adapter", "fan_in_fan_out": "only linear layers are supported",
     "trainable_token_indices": "rows of the embedding were trained", "layer_replication": "layers were repeated",
     "alora_invocation_tokens": "it acts after certain tokens only", "target_parameters": "only linear layers are supported"}
+TARGET = re.compile(r"\.(\w+)\.lora_[AB]\.weight$")
 STARTS = (None, True, False, "gaussian", "orthogonal", "eva")    # those that leave the frozen weights as they were
 
 
@@ -44,6 +45,11 @@ class Stored(NamedTuple):
     alpha: float  # the scale is alpha / rank
     trains: Callable[[str], bool]  # whether a projection, such as model.layers.0.mlp.up_proj, is adapted
     base: str  # the model it was trained on, as far as it says
+
+    @property
+    def targets(self) -> list[str]:
+        """The last names of the projections that the tensors are for, such as up_proj, each once."""
+        return sorted({found[1] for name in self.tensors if (found := TARGET.search(name))})
 
 
 def read_adapter(path: str | Path) -> Stored:
@@ -66,7 +72,9 @@ def _read_npz(path: Path) -> Stored:
         tensors = {name: archive[name] for name in archive.files}
     scale = float(tensors.pop("scale"))
     rank = next(value.shape[0] for name, value in tensors.items() if name.endswith("lora_A.weight"))
-    return Stored(tensors, rank, scale * rank, lambda projection: True, "")
+    stored = Stored(tensors, rank, scale * rank, lambda projection: True, "")
+    targets = stored.targets
+    return stored._replace(trains=lambda projection: projection.split(".")[-1] in targets)
 
 
 def _read_folder(path: Path) -> Stored:

@@ -4,6 +4,7 @@ The peak is the larger of sampling and updating.  Each figure is a buffer that m
 adapter with its moments and gradient, the caches, the layer inputs kept for the backward pass, and the temporaries that XLA
 plans for the program at work.  A CPU's plan is not a GPU's; on a GPU compare with the allocator's peak_bytes_in_use."""
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 
 import jax
@@ -25,9 +26,9 @@ def nbytes(tree) -> int:
     return sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
 
 
-def adapted_width(cfg: ModelConfig) -> int:
-    """Trained values per unit of LoRA rank: in + out of every projection of every layer."""
-    shapes = [shape for part in projection_shapes(cfg).values() for shape in part.values()]
+def adapted_width(cfg: ModelConfig, targets: Sequence[str] = lora.PROJECTIONS) -> int:
+    """Trained values per unit of LoRA rank: in + out of every adapted projection of every layer."""
+    shapes = [shape for part in projection_shapes(cfg).values() for name, shape in part.items() if name in targets]
     return cfg.num_hidden_layers * sum(d + e for d, e in shapes)
 
 
@@ -75,7 +76,8 @@ def pick_update(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int,
 def _model(cfg, dtype, settings):
     """Shapes of the parameters and of the adapter."""
     params = jax.tree.map(lambda spec: shaped(spec.kept_shape, dtype), param_specs(cfg), is_leaf=lambda x: isinstance(x, Spec))
-    return params, jax.eval_shape(partial(lora.init, cfg=cfg, rank=settings.model.lora_rank, alpha=1.0), jax.random.key(0))
+    new = partial(lora.init, cfg=cfg, rank=settings.model.lora_rank, alpha=1.0, targets=settings.model.lora_targets.split(","))
+    return params, jax.eval_shape(new, jax.random.key(0))
 
 
 def _sampler(cfg, dtype, settings, prompt_tokens, params, adapter):

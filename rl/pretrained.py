@@ -20,7 +20,9 @@ from rl.safetensors_file import SafeTensors
 
 TINY = Path(__file__).resolve().parent.parent / "models" / "tiny"
 LOCAL_CACHE = Path("hf_cache")
-HUB_IDS = {name: f"Qwen/Qwen2.5-Coder-{name}-Instruct" for name in SHAPES}
+HUB_IDS = {name: f"Qwen/Qwen2.5-Coder-{name}-Instruct" for name in ("0.5B", "1.5B", "3B", "7B")} | {
+    "qwen3-0.6B": "Qwen/Qwen3-0.6B", "qwen3-1.7B": "Qwen/Qwen3-1.7B", "qwen3-4B": "Qwen/Qwen3-4B",
+    "llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct", "llama-3.2-3B": "meta-llama/Llama-3.2-3B-Instruct"}
 HUB_FILES = ["*.json", "*.jinja", "*.safetensors"]
 HUB_TIMEOUT_S = 10
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"

@@ -81,7 +81,7 @@ def sampled(model, prompts: Sequence[Prompt], grader, settings: Settings) -> lis
 def first_adapter(cfg, settings: Settings):
     """The adapter that training begins with: it changes nothing yet."""
     m = settings.model
-    return lora.init(grpo.adapter_key(settings.trainer.seed), cfg, m.lora_rank, m.lora_alpha)
+    return lora.init(grpo.adapter_key(settings.trainer.seed), cfg, m.lora_rank, m.lora_alpha, m.lora_targets.split(","))
 
 
 def greedy(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings) -> list[dict]:
@@ -119,7 +119,7 @@ def train(run: Path, model, prompts: Sequence[Prompt], grader, settings: Setting
     `deadline` is in time.monotonic's seconds, 0 for none.  An interruption saves first and is raised again."""
     t, r, base_model = settings.trainer, settings.run, pretrained.hub_name(settings.model.model)
     if checkpoint.steps(run):
-        state, step = checkpoint.restore(run, model.cfg, settings.model.lora_rank)
+        state, step = checkpoint.restore(run, model.cfg, settings.model.lora_rank, settings.model.lora_targets.split(","))
         log = RunLog.resume(run, step)
     else:
         run.mkdir(parents=True, exist_ok=True)

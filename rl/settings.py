@@ -7,10 +7,12 @@ are printed from the same lines. Nothing is read or checked here.
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")   # those of a layer, in its order
 
-def setting(default, help, low=None, high=None, choices=(), pattern=None, words="", aliases=(), on_resume=False):
-    """One declared setting; `on_resume` lets the environment change it when a run is resumed."""
-    return field(default=default, metadata=dict(help=help, low=low, high=high, choices=choices, pattern=pattern,
+
+def setting(default, help, low=None, high=None, choices=(), names=(), pattern=None, words="", aliases=(), on_resume=False):
+    """One declared setting; `names` are those a list may hold; `on_resume` lets the environment change it on a resume."""
+    return field(default=default, metadata=dict(help=help, low=low, high=high, choices=choices, names=names, pattern=pattern,
                                                 words=words, aliases=aliases, on_resume=on_resume))
 
 
@@ -21,15 +23,17 @@ class Kwargs(str):
 @dataclass(frozen=True)
 class ModelSettings:
     """Which weights, in which numbers, computed how."""
-    model: str = setting("0.5B", "short name (0.5B, 1.5B, 3B, 7B, tiny), hub id, checkpoint folder or .gguf file",
-                         aliases=("model_name_or_path",))
+    model: str = setting("0.5B", "short name (0.5B, 1.5B, 3B, 7B, qwen3-0.6B, qwen3-1.7B, qwen3-4B, llama-3.2-1B, "
+                         "llama-3.2-3B, tiny), hub id, checkpoint folder or .gguf file", aliases=("model_name_or_path",))
     dtype: str = setting("auto", "numbers of the frozen weights; auto: float32 on CPU, bfloat16 on GPU, float16 where "
                          "bfloat16 is missing", choices=("auto", "float32", "bfloat16", "float16"))
     lora: str = setting("", "adapter to start from, or to probe: a checkpoint of a run or a PEFT folder")
-    lora_rank: int = setting(16, "rank of the adapter on all seven projections; with LORA that adapter's own", 1, 512,
+    lora_rank: int = setting(16, "rank of the adapter on each of its projections; with LORA that adapter's own", 1, 512,
                              aliases=("lora_r",))
     lora_alpha: float = setting(32.0, "the adapter's output is scaled by LORA_ALPHA / LORA_RANK; with LORA "
                                 "that adapter's own", 1e-3, 1e4)
+    lora_targets: str = setting(",".join(PROJECTIONS), "the projections of every layer that are adapted; with LORA that "
+                                "adapter's own", names=PROJECTIONS, aliases=("lora_target_modules",))
     remat: str = setting("auto", "what the backward pass keeps: full keeps only layer inputs, mlp also the widest products, "
                          "dots all products, none everything (quickest, most memory); auto: the quickest that fits MEMORY_GB",
                          choices=("auto", "full", "mlp", "dots", "none"))
@@ -205,6 +209,7 @@ class Leaf(NamedTuple):
     low: Any
     high: Any
     choices: tuple
+    names: tuple
     pattern: str | None
     words: str
     aliases: tuple
@@ -217,6 +222,8 @@ class Leaf(NamedTuple):
             return "true or false"
         if self.type is Kwargs:
             return "a mapping, name: value"
+        if self.names:
+            return f"different names among {', '.join(self.names)}, comma-separated"
         if self.type is str:
             return f"one of {', '.join(self.choices)}" if self.choices else self.words or "text"
         return f"a {'whole number' if self.type is int else 'number'} from {self.low} to {self.high}"

@@ -21,6 +21,8 @@ def typed(leaf: Leaf, value):
         return WORDS[str(value).lower()]
     if leaf.type is Kwargs:
         return Kwargs(mapping_text(value))
+    if leaf.names:
+        return _names(leaf.names, value)
     if leaf.type is str:
         if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
             raise ValueError
@@ -42,6 +44,16 @@ def mapping_text(value) -> str:
         return json.dumps(found, sort_keys=True, allow_nan=False)
     except (yaml.YAMLError, TypeError) as error:
         raise ValueError from error
+
+
+def _names(known, value) -> str:
+    """A list of known names, as text or as YAML has it, each once: comma-separated and in the order of `known`."""
+    if not isinstance(value, str | list):
+        raise ValueError
+    found = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not found or any(name not in known or found.count(name) > 1 for name in found):
+        raise ValueError
+    return ",".join(name for name in known if name in found)
 
 
 def _number(kind, value):

@@ -36,6 +36,7 @@ from rl.errors import InputError
 from rl.generate import PREFILL_BUCKET, generate, left_pad, prompt_slots, row_keys, step_key
 from rl.loop import Prompt, objective_of, optimiser_of, prepare, sampling_of, train_step
 from rl.packing import pack
+from rl.plan import adapted_width
 from rl.reward import Grader
 from rl.settings import Settings
 from rl.taskset import load_tasks
@@ -156,10 +157,16 @@ def machine_limit() -> float:
     return 2 * SQUARE**3 / min(took)
 
 
-def layer_flop(cfg: ModelConfig, rank: int) -> float:
+def layer_flop(cfg: ModelConfig, rank: int, targets=lora.PROJECTIONS) -> float:
     """Of all projections of all layers and their adapters, for one token."""
     shapes = [shape for part in projection_shapes(cfg).values() for shape in part.values()]
-    return 2 * cfg.num_hidden_layers * sum(d * e + rank * (d + e) for d, e in shapes)
+    return 2 * (cfg.num_hidden_layers * sum(d * e for d, e in shapes) + rank * adapted_width(cfg, targets))
+
+
+def layers_of(bench: Bench) -> float:
+    """The same of the model and the adapter at hand."""
+    m = bench.settings.model
+    return layer_flop(bench.model.cfg, m.lora_rank, m.lora_targets.split(","))
 
 
 def head_flop(cfg: ModelConfig) -> float:
@@ -169,14 +176,14 @@ def head_flop(cfg: ModelConfig) -> float:
 
 def sampler_flop(bench: Bench) -> float:
     """Prompts once through the layers, sampled tokens through layers and head."""
-    layers = layer_flop(bench.model.cfg, bench.settings.model.lora_rank)
+    layers = layers_of(bench)
     return sum(len(p.ids) for p in bench.prompts) * layers + bench.tokens * (layers + head_flop(bench.model.cfg))
 
 
 def update_flop(bench: Bench) -> float:
     """Forward, and backward by the inputs: the weights are frozen. What remat computes again is no work that had to be done."""
     tokens = sum(len(p.ids) for p in bench.prompts) + bench.tokens
-    return 2 * (tokens * layer_flop(bench.model.cfg, bench.settings.model.lora_rank) + bench.tokens * head_flop(bench.model.cfg))
+    return 2 * (tokens * layers_of(bench) + bench.tokens * head_flop(bench.model.cfg))
 
 
 # ---- the parts -------------------------------------------------------------------------------------------------------
@@ -271,7 +278,7 @@ def prompts_alone(bench: Bench) -> float:
 def adapter_of(bench: Bench):
     """A new adapter as training begins with."""
     m = bench.settings.model
-    return lora.init(grpo.adapter_key(0), bench.model.cfg, m.lora_rank, m.lora_alpha)
+    return lora.init(grpo.adapter_key(0), bench.model.cfg, m.lora_rank, m.lora_alpha, m.lora_targets.split(","))
 
 
 def timed(name: str, bench: Bench, flop: float, work, more=lambda seconds: ""):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen3Config
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "a"), ("Ġ", "hello"), ("i", "n")]
@@ -24,6 +24,14 @@ TEMPLATE = """{%- if messages[0].role == 'system' %}
 {%- endif %}
 """
 
+# A context of 64 has wavelengths on both sides of llama3's two bounds, and between them.
+FAMILIES = {
+    "qwen2": (Qwen2Config, {}),
+    "qwen3": (Qwen3Config, {"head_dim": 24}),
+    "llama": (LlamaConfig, {"head_dim": 24, "rms_norm_eps": 1e-5, "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64}})}
+
 
 def tokenizer() -> Tokenizer:
     """A byte-level BPE tokenizer: 256 bytes, a few merges, three control tokens and one that is plain text."""
@@ -40,9 +48,10 @@ def tokenizer() -> Tokenizer:
 
 
 def transformers_ids(made: Tokenizer, template: str, messages: list[dict], **names) -> list[int]:
-    """What transformers makes of a conversation."""
+    """What transformers makes of a conversation, without thinking and on the day that prompts are of here."""
     oracle = PreTrainedTokenizerFast(tokenizer_object=made, chat_template=template, **names)
-    return oracle.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+    return oracle.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False,
+                                      enable_thinking=False, date_string="26 Jul 2024")
 
 
 def write_texts(folder: Path, template: str | None = TEMPLATE, **generation) -> None:
@@ -56,13 +65,14 @@ def write_texts(folder: Path, template: str | None = TEMPLATE, **generation) -> 
     (folder / "generation_config.json").write_text(json.dumps(generation))
 
 
-def write_checkpoint(folder: Path, *, tied=True, dtype=torch.float32, shards=1, seed=0, **config) -> Qwen2ForCausalLM:
-    """A random Qwen2 as transformers saves it, heads H != K, biases and norms away from their defaults; returns the model."""
+def write_checkpoint(folder: Path, *, family="qwen2", tied=True, dtype=torch.float32, shards=1, seed=0, **config):
+    """A random model as transformers saves it, heads H != K, biases and norms away from their defaults; returns the model."""
     torch.manual_seed(seed)
     about = dict(vocab_size=272, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=tied, initializer_range=0.2,
                  eos_token_id=None, bos_token_id=None)
-    model = Qwen2ForCausalLM(Qwen2Config(**about | config)).eval()
+    kind, own = FAMILIES[family]
+    model = AutoModelForCausalLM.from_config(kind(**about | own | config)).eval()
     with torch.no_grad():
         for name, value in model.named_parameters():
             if value.ndim == 1:

@@ -10,7 +10,7 @@ from qwen2_jax import ModelConfig, Spec, load_params, param_specs
 from rl import lora
 
 CFG = ModelConfig(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6,
-                  num_key_value_heads=2, head_dim=8, rope_theta=1e4, max_position_embeddings=512)
+                  num_key_value_heads=2, head_dim=8, rope_theta=1e4, max_position_embeddings=512, attention_bias=True)
 VOCAB_USED = 300
 STOP_IDS = (7, 11)
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl.chat import Chat, chatml_renderer
+from tests.chat_templates import LLAMA3, QWEN3
 from tests.hub_folder import TEMPLATE, tokenizer, transformers_ids, write_texts
 
 CONVERSATIONS = {
@@ -30,7 +31,7 @@ TOOLS = """{%- if tools %}
 {%- elif messages"""
 NO_THINKING = """assistant\\n' }}
     {%- if enable_thinking is defined and enable_thinking is false %}
-        {{- '<think></think>' }}
+        {{- '<think></think>\\n' }}
     {%- endif %}
 """
 CHATML = {
@@ -41,6 +42,7 @@ CHATML = {
     "default in the loop": INDEXED.replace("{{'<|im", "{% if loop.first and messages[0]['role'] != 'system' %}"
                                            "{{ '<|im_start|>system\\nBe kind,\\nplease.<|im_end|>\\n' }}{% endif %}{{'<|im", 1),
     "thinking switch": TEMPLATE.replace("assistant\\n' }}\n", NO_THINKING),
+    "Qwen3": QWEN3,
     "content by another name": TEMPLATE.replace("messages %}\n", "messages %}\n    {%- set content = message.content %}\n")
                                        .replace("+ message.content +", "+ content +"),
 }
@@ -52,6 +54,9 @@ OTHER = {
     "more in the turn": TEMPLATE.replace("+ '\\n' }}", "+ '\\n' }}{{- '!' }}"),
     "begins with bos": "{{ bos_token }}" + TEMPLATE,
     "answer begins with a thought": TEMPLATE.replace("assistant\\n' }}\n", "assistant\\n' }}\n    {{- '<think>' }}\n"),
+    "a thought unless it is told not to": TEMPLATE.replace("assistant\\n' }}\n", NO_THINKING.replace(
+        "    {%- endif %}", "    {%- else %}\n        {{- '<think>\\n' }}\n    {%- endif %}")),
+    "Llama 3.2": LLAMA3,
     "another answer mark": TEMPLATE.replace("assistant\\n", "model\\n"),
     "system dropped": TEMPLATE.replace("{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}", ""),
     "training mask": TEMPLATE.replace("{%- for", "{%- generation %} \n g {%- endgeneration %}\n{%- for", 1),
@@ -190,6 +195,48 @@ def test_messages_that_cannot_be_encoded(messages):
         chat_of().encode(messages)
 
 
+def test_thinking_is_off():
+    """Qwen3's answer begins after an empty thought, by hand and through jinja2 alike; without the switch nothing is added."""
+    messages, end = messages_of("a", "b"), "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    rendered = QWEN3.replace("+ content +", "+ content | string +")    # the same text, but no longer surely plain
+    assert chatml_renderer(QWEN3) is not None and chatml_renderer(rendered) is None
+    assert chatml_renderer(QWEN3)(messages) == f"<|im_start|>system\na<|im_end|>\n<|im_start|>user\nb<|im_end|>\n{end}"
+    assert chat_of(rendered).encode(messages) == chat_of(QWEN3).encode(messages)
+    assert chatml_renderer(TEMPLATE)(messages).endswith("b<|im_end|>\n<|im_start|>assistant\n")
+
+
+def llama_tokenizer():
+    """The tests' tokenizer with Llama 3's control tokens, and bos put first as its post-processor does."""
+    made = tokenizer()
+    made.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>",
+                             "<|eot_id|>"])
+    return made
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
+def test_a_folder_of_llama_is_read(tmp_path, conversation):
+    """Its template gives transformers' ids, bos once; its answers end at generation_config's ids, and at eot in any case."""
+    made = llama_tokenizer()
+    ids = {name: made.token_to_id(f"<|{name}|>") for name in ("begin_of_text", "end_of_text", "eom_id", "eot_id")}
+    write_texts(tmp_path, LLAMA3, eos_token_id=[ids["end_of_text"], ids["eom_id"], ids["eot_id"]])
+    made.save(str(tmp_path / "tokenizer.json"))
+    settings = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "chat_template": LLAMA3}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    chat, messages = Chat.from_folder(tmp_path), messages_of(*conversation)
+    want = transformers_ids(llama_tokenizer(), LLAMA3, messages, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
+
+    assert chat.encode(messages) == want and want.count(ids["begin_of_text"]) == 1 == want.index(ids["begin_of_text"]) + 1
+    assert chat.stop_ids[:3] == (ids["end_of_text"], ids["eom_id"], ids["eot_id"]) and chat.decode(want).endswith("assistant\n\n")
+    assert ids["eot_id"] in Chat(llama_tokenizer(), LLAMA3, [ids["end_of_text"]]).stop_ids
+
+
+def test_prompts_are_the_same_on_every_day(monkeypatch):
+    """A template that asks for the date gets one, and always the same."""
+    template = "{{ strftime_now('%d %b %Y') }}{{ messages[0].content }}"
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    assert chat_of(template).decode(chat_of(template).encode(messages_of("a", "b"))) == "26 Jul 2024a"
+
+
 def test_missing_jinja2_names_the_install_line(monkeypatch):
     """Only a template that needs jinja2 asks for it, and says how to get it."""
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -197,6 +244,7 @@ def test_missing_jinja2_names_the_install_line(monkeypatch):
 
     with pytest.raises(ImportError, match="pip install jinja2"):
         chat_of(OTHER["not ChatML"])
+    chat_of(QWEN3)
 
 
 @pytest.mark.parametrize("template, complaint", [("{% if %}", "compile"), (None, "Instruct"), ("", "Instruct")])

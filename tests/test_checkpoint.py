@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import checkpoint, grpo
+from rl import checkpoint, grpo, lora
 from rl.taskset import Cursor
 from tests import small_model
 
@@ -37,6 +37,21 @@ def test_every_part_comes_back_bit_for_bit(tmp_path):
     assert step == 12
     for got, want in zip(jax.tree.leaves(restored), jax.tree.leaves(saved), strict=True):
         assert got.dtype == want.dtype and (np.asarray(got) == np.asarray(want)).all()
+
+
+def test_an_adapter_of_a_few_projections_comes_back(tmp_path):
+    """Moments belong to the values they belonged to; a run whose settings name other projections is not resumed with it."""
+    two = grpo.init_state(lora.init(jax.random.key(0), CFG, 4, 8.0, ("v_proj", "up_proj")))
+    numbered = lambda tree, start: jax.tree.unflatten(  # noqa: E731
+        jax.tree.structure(tree), [leaf + start + i for i, leaf in enumerate(jax.tree.leaves(tree))])
+    saved = two._replace(mu=numbered(two.mu, 1), nu=numbered(two.nu, 100))
+    save(tmp_path, 3, saved)
+    restored, _ = checkpoint.restore(tmp_path, CFG, 4, ["v_proj", "up_proj"])
+
+    assert jax.tree.structure(restored) == jax.tree.structure(saved)
+    assert all((a == b).all() for a, b in zip(jax.tree.leaves(restored), jax.tree.leaves(saved), strict=True))
+    with pytest.raises(ValueError, match="LORA_TARGETS"):
+        checkpoint.restore(tmp_path, CFG, 4, ["v_proj"])
 
 
 def test_the_data_cursor_comes_back(tmp_path):

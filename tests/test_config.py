@@ -171,6 +171,26 @@ def test_empty_file_is_no_settings(tmp_path):
     assert load({"CONFIG": yaml_file(tmp_path, "# nothing yet\n")}).settings == load({}).settings
 
 
+@pytest.mark.parametrize("text, yaml_text", [
+    ("v_proj,q_proj", "v_proj,q_proj"), (" v_proj , q_proj ", "[v_proj, q_proj]"), ("q_proj,v_proj", "'q_proj, v_proj'")])
+def test_a_list_of_names_in_any_spelling(tmp_path, text, yaml_text):
+    """Order and blanks do not matter, YAML may write a list; what is stored is one text in the declared order."""
+    found = [load({"LORA_TARGETS": text}), load({"CONFIG": yaml_file(tmp_path, f"lora_target_modules: {yaml_text}")})]
+    assert [loaded.settings.model.lora_targets for loaded in found] == ["q_proj,v_proj"] * 2
+    again = load({"CONFIG": yaml_file(tmp_path, config.dump(found[0].settings))})
+    assert again.settings == found[0].settings
+
+
+@pytest.mark.parametrize("text", ["q_prj", "q_proj,q_proj", "q_proj,,v_proj", ",", "all", "lm_head", "Q_PROJ"])
+def test_unknown_and_repeated_names_are_refused(tmp_path, text):
+    """One problem that shows the names there are, from the environment and from a list in YAML."""
+    for environ in ({"LORA_TARGETS": text}, {"CONFIG": yaml_file(tmp_path, f"lora_targets: ['{text}']")},
+                    {"CONFIG": yaml_file(tmp_path, "lora_targets: 3")}):
+        (problem,) = refused(environ)
+        assert "different names among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj" in problem
+        assert problem.startswith("LORA_TARGETS=") or "lora_targets: " in problem
+
+
 # Refusing
 
 @pytest.mark.known_bug(6)
@@ -389,7 +409,7 @@ def another_value(leaf):
     if leaf.type is bool:
         return not leaf.default
     if leaf.type is str:
-        return leaf.choices[-1] if leaf.choices else "other"
+        return leaf.names[0] if leaf.names else leaf.choices[-1] if leaf.choices else "other"
     if leaf.type is settings.Kwargs:
         return '{"other": 1}'
     return leaf.type((leaf.low + leaf.high) / 2)
@@ -469,6 +489,12 @@ def test_an_adapter_brings_its_rank_and_alpha():
     assert [line.split(":")[0] for line in caught.value.problems] == ["LORA_RANK=8 (env LORA_R)",
                                                                       "LORA_ALPHA=7.0 (env LORA_ALPHA)"]
     assert "LORA x has LORA_RANK=4" in caught.value.problems[0]
+    loaded = config.adopt(load({"LORA_TARGETS": "up_proj,q_proj"}), {"lora_targets": "up_proj,q_proj"}, "LORA x")
+    assert loaded.settings.model.lora_targets == "q_proj,up_proj"
+    with pytest.raises(SettingsError, match="LORA_TARGETS=v_proj .* LORA x has LORA_TARGETS=q_proj,up_proj and keeps it"):
+        config.adopt(load({"LORA_TARGETS": "v_proj"}), {"lora_targets": "up_proj,q_proj"}, "LORA x")
+    with pytest.raises(SettingsError, match="LORA x has LORA_TARGETS=lm_head,q_proj; this program takes .*gate_proj"):
+        config.adopt(load({}), {"lora_targets": "lm_head,q_proj"}, "LORA x")
     with pytest.raises(SettingsError, match="LORA x has LORA_RANK=1000; this program takes a whole number from 1 to 512"):
         config.adopt(load({}), {"lora_rank": 1000}, "LORA x")
 

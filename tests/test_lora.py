@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from qwen2_jax import SHAPES, forward
 from rl import lora, plan
@@ -46,6 +47,8 @@ def test_the_real_models_count():
     """Rank 16 on all seven projections of the 0.5B has 8,798,208 values."""
     shapes = jax.eval_shape(lambda: lora.init(jax.random.key(0), SHAPES["0.5B"], 16, 32.0))
     assert lora.count(shapes) == 16 * plan.adapted_width(SHAPES["0.5B"]) == 8_798_208
+    two = jax.eval_shape(lambda: lora.init(jax.random.key(0), SHAPES["0.5B"], 16, 32.0, ("q_proj", "v_proj")))
+    assert lora.count(two) == 16 * plan.adapted_width(SHAPES["0.5B"], ["v_proj", "q_proj"]) == 16 * 24 * (2 * 896 + 896 + 128)
 
 
 def test_merged_parameters_give_the_same_logits():
@@ -71,6 +74,65 @@ def test_both_formats_round_trip(tmp_path):
         for got, want in zip(leaves(lora.load(path, CFG, 4)), leaves(ADAPTER), strict=True):
             assert got.dtype == want.dtype and (got == want).all()
     assert json.loads((tmp_path / "adapter_config.json").read_text())["lora_alpha"] == 8.0
+
+
+TWO = ("down_proj", "v_proj")    # out of a layer's order on purpose
+
+
+def test_targets_are_all_there_is_of_a_new_adapter():
+    """In every layer exactly the named projections, each starting as it would among all; everything else is the base model's."""
+    all_, two = (lora.init(jax.random.key(0), CFG, 4, 8.0, targets) for targets in (lora.PROJECTIONS, TWO))
+    assert lora.targets_of(all_) == list(lora.PROJECTIONS) and lora.targets_of(two) == ["v_proj", "down_proj"]
+    assert lora.rank_of(two) == lora.rank_of(lora.init(jax.random.key(0), CFG, 4, 8.0, ("up_proj",))) == 4
+    for layer, full in zip(two["layers"], all_["layers"], strict=True):
+        assert [list(layer[part]) for part in layer] == [["v_proj"], ["down_proj"]]
+        assert (layer["mlp"]["down_proj"]["a"] == full["mlp"]["down_proj"]["a"]).all()
+    assert (logits(PARAMS, two) == logits(PARAMS, None)).all()
+
+
+def test_a_projection_without_adapter_is_simply_without():
+    """Two of seven give the logits of seven whose other b are zero, merged weights too, and move only what is theirs."""
+    moved = small_model.adapter()
+    two = {**moved, "layers": [{part: {name: p for name, p in group.items() if name in TWO} for part, group in layer.items()}
+                               for layer in moved["layers"]]}
+    zeroed = {**moved, "layers": [{part: {name: p if name in TWO else {**p, "b": 0 * p["b"]} for name, p in group.items()}
+                                   for part, group in layer.items()} for layer in moved["layers"]]}
+    np.testing.assert_allclose(logits(PARAMS, two), logits(PARAMS, zeroed), atol=1e-5)
+    np.testing.assert_allclose(logits(lora.merge(PARAMS, two), None), logits(PARAMS, two), atol=1e-4)
+    assert abs(logits(PARAMS, two) - logits(PARAMS, None)).max() > 0.1
+    assert lora.delta_norm(two) == pytest.approx(lora.delta_norm(zeroed), rel=1e-5)
+
+
+def test_targets_round_trip(tmp_path):
+    """Both formats hold the named projections alone and say so; others than those asked for are refused with the way on."""
+    two = lora.init(jax.random.key(0), CFG, 4, 8.0, TWO)
+    lora.save_npz(tmp_path / "a.npz", two)
+    lora.save_peft(tmp_path, two, "base")
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["target_modules"] == ["v_proj", "down_proj"]
+    for path in (tmp_path / "a.npz", tmp_path):
+        found = lora.load(path, CFG, 4, TWO)
+        assert lora.targets_of(found) == ["v_proj", "down_proj"] == lora.targets_of(lora.load(path, CFG))
+        assert jax.tree.structure(found) == jax.tree.structure(two) and len(lora.to_peft(found)) == 2 * 2 * 2
+        with pytest.raises(lora.AdapterError, match="on v_proj, down_proj, .*LORA_TARGETS=q_proj.*Set LORA_TARGETS=v_proj,"):
+            lora.load(path, CFG, 4, ["q_proj"])
+    with np.load(tmp_path / "a.npz") as archive:
+        kept = {name: archive[name] for name in archive.files if "layers.1.mlp" not in name}
+    np.savez(tmp_path / "torn.npz", **kept)
+    with pytest.raises(lora.AdapterError, match="layers.1.mlp.down_proj.lora_A: missing"):
+        lora.load(tmp_path / "torn.npz", CFG)
+
+
+def test_an_adapter_of_nothing_is_refused(tmp_path):
+    """A PEFT folder whose pattern matches no projection here."""
+    lora.save_peft(tmp_path, ADAPTER, "base")
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"target_modules": "nothing"}))
+    (tmp_path / "adapter_model.safetensors").write_bytes(save({"x": np.zeros(1, np.float32)}))
+    with pytest.raises(lora.AdapterError, match="x has no place"):
+        lora.load(tmp_path, CFG)
+    (tmp_path / "adapter_model.safetensors").write_bytes(save({}))
+    with pytest.raises(lora.AdapterError, match="adapts no projection"):
+        lora.load(tmp_path, CFG)
 
 
 @pytest.mark.known_bug(19)

@@ -7,7 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qwen2_jax import SHAPES, ModelConfig, forward, head_logits, padded_positions, run_layers
+from qwen2_jax import (
+    SHAPES,
+    ModelConfig,
+    RopeScaling,
+    Spec,
+    forward,
+    head_logits,
+    padded_positions,
+    param_specs,
+    rope_frequencies,
+    run_layers,
+)
 from rl.generate import left_pad
 from tests import small_model
 
@@ -15,6 +26,8 @@ CFG, PARAMS, ADAPTER = small_model.CFG, small_model.params(), small_model.adapte
 HF = {"model_type": "qwen2", "vocab_size": 320, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2,
       "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "rope_theta": 1e4, "rms_norm_eps": 1e-6,
       "tie_word_embeddings": True, "max_position_embeddings": 512, "hidden_act": "silu", "use_sliding_window": False}
+LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}
 
 
 def loop_forward(ids):
@@ -115,12 +128,47 @@ def test_config_is_read():
     assert ModelConfig.from_hf(HF) == ModelConfig.from_hf(nested) == CFG
 
 
+def test_families_are_three_fields():
+    """qwen2 has biases, qwen3 normed heads, llama neither; llama3's scaling is read from either place, as `type` too."""
+    found = {kind: ModelConfig.from_hf(HF | {"model_type": kind}) for kind in ("qwen2", "qwen3", "llama")}
+    assert {kind: (cfg.attention_bias, cfg.qk_norm) for kind, cfg in found.items()} == {
+        "qwen2": (True, False), "qwen3": (False, True), "llama": (False, False)}
+    old = {"type" if key == "rope_type" else key: value for key, value in LLAMA3.items()}
+    scaled = [ModelConfig.from_hf(HF | {"model_type": "llama", "rope_theta": 5e5, "rope_scaling": rope})
+              for rope in (LLAMA3, old)]
+    new = {key: value for key, value in HF.items() if key != "rope_theta"} | {
+        "model_type": "llama", "rope_parameters": LLAMA3 | {"rope_theta": 5e5}}
+    assert scaled[0] == scaled[1] == ModelConfig.from_hf(new) == replace(
+        found["llama"], rope_theta=5e5, rope_scaling=RopeScaling(32.0, 1.0, 4.0, 8192))
+
+
+@pytest.mark.parametrize("rope", [{"rope_type": "default"}, LLAMA3], ids=lambda rope: rope["rope_type"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_rotary_frequencies_are_those_of_transformers(rope, head_dim):
+    """To the last few bits of fp32, at the real Llama 3.2's theta, context and head width."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+    about = {"hidden_size": 4 * head_dim, "num_attention_heads": 4, "head_dim": head_dim}
+    theirs = LlamaRotaryEmbedding(transformers.LlamaConfig(**about, rope_parameters=rope | {"rope_theta": 5e5})).inv_freq
+    hf = HF | {"model_type": "llama", "head_dim": head_dim, "rope_theta": 5e5, "rope_scaling": rope}
+    ours = rope_frequencies(ModelConfig.from_hf(hf))
+
+    assert ours.dtype == np.float32 and theirs.dtype == torch.float32
+    np.testing.assert_allclose(ours, theirs.numpy(), rtol=5e-7)
+    kept = ours * 5e5 ** (np.arange(0, head_dim, 2) / head_dim)
+    assert rope["rope_type"] == "default" or (kept[0], kept[-1]) == pytest.approx((1, 1 / 32))
+
+
 @pytest.mark.parametrize("change, word", [
-    ({"model_type": "llama"}, "model_type"), ({"hidden_act": "gelu"}, "hidden_act"),
+    ({"model_type": "mistral"}, "model_type.*qwen2, qwen3, llama"), ({"hidden_act": "gelu"}, "hidden_act"),
     ({"use_sliding_window": True}, "use_sliding_window"), ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling"),
     ({"quantization_config": {"bits": 4}}, "quantization_config"),
     ({"layer_types": ["sliding_attention"]}, "layer_types"), ({"num_key_value_heads": 4}, "not a multiple"),
     ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling.*low_freq_factor, high_freq_factor"),
+    ({"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "rope_scaling"),
+    ({"model_type": "llama", "mlp_bias": True}, "mlp_bias"), ({"model_type": "qwen3", "attention_bias": True}, "attention_bias"),
+    ({"model_type": "qwen3", "head_dim": None}, "head_dim is missing"),
 ])
 def test_what_would_change_the_result_is_refused_by_name(change, word):
     """Each entry that the forward pass does not honour is an error with its name; two are reported together."""
@@ -130,8 +178,27 @@ def test_what_would_change_the_result_is_refused_by_name(change, word):
         ModelConfig.from_hf(HF | {"hidden_act": "gelu", "quantization_config": {}})
 
 
-def test_built_in_shapes_count():
-    """The 0.5B of the built-in table has 494,032,768 weights, as its card says."""
-    from qwen2_jax import Spec, param_specs
-    specs = jax.tree.leaves(param_specs(SHAPES["0.5B"]), is_leaf=lambda leaf: isinstance(leaf, Spec))
-    assert sum(int(np.prod(spec.shape)) for spec in specs) == 494_032_768
+def specs_of(name):
+    """The parameters of a built-in shape, by hub name."""
+    leaves = jax.tree.leaves(param_specs(SHAPES[name]), is_leaf=lambda leaf: isinstance(leaf, Spec))
+    return {spec.name: spec.shape for spec in leaves}
+
+
+@pytest.mark.parametrize("name, count", [
+    ("0.5B", 494_032_768), ("1.5B", 1_543_714_304), ("qwen3-0.6B", 596_049_920), ("qwen3-1.7B", 1_720_574_976),
+    ("qwen3-4B", 4_022_468_096), ("llama-3.2-1B", 1_235_814_400), ("llama-3.2-3B", 3_212_749_824)])
+def test_built_in_shapes_count(name, count):
+    """The built-in shapes have as many weights as the models' cards say."""
+    assert sum(int(np.prod(shape)) for shape in specs_of(name).values()) == count
+
+
+@pytest.mark.parametrize("name, kind", [("qwen3-0.6B", "Qwen3"), ("llama-3.2-1B", "Llama")])
+def test_built_in_shapes_are_transformers_tensors(name, kind):
+    """Names and shapes of all tensors of the real sizes are those of transformers' own model, made without memory."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    about = {key: value for key, value in vars(SHAPES[name]).items() if not key.startswith("rope") and key != "attention"}
+    with torch.device("meta"):
+        model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**about))
+    theirs = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+
+    assert theirs.pop("lm_head.weight") and theirs == specs_of(name)

@@ -54,6 +54,13 @@ def test_what_must_exist_is_what_the_hand_says(default):
     assert default["kept for the backward pass"] == L * PACKED * D * 2
 
 
+def test_fewer_targets_are_fewer_values():
+    """The adapter's share with LORA_TARGETS=q_proj,v_proj, by hand."""
+    two = planned(lora_targets="q_proj,v_proj")
+    assert two["adapter, gradient and moments"] == RANK * L * (D + HC + D + KC) * 4 * 4
+    assert two["kept for the backward pass"] == L * PACKED * D * 2
+
+
 def test_temporaries_are_what_the_hand_says(default):
     """Of the update, the logits of one chunk and their gradient; the CPU's compiler adds fp32 copies of half-precision operands.
 

@@ -22,6 +22,7 @@ from rl.errors import InputError
 from rl.gguf_file import GgufFile
 from rl.pretrained import HUB_IDS, ModelError, load, resolve
 from rl.safetensors_file import SafeTensors
+from rl.settings import LEAVES
 from tests.hub_folder import CONTROL, MERGES, TEMPLATE, tokenizer, write_checkpoint
 
 TOKENS = np.array([[5, 9, 250, 17, 17, 3, 100], [61, 60, 59, 58, 57, 56, 55]])
@@ -240,7 +241,7 @@ def edit_config(folder, **changes):
 
 @pytest.mark.parametrize("changes", [
     {"rope_scaling": {"type": "yarn", "factor": 4.0}}, {"use_sliding_window": True}, {"hidden_act": "gelu"},
-    {"model_type": "llama"}, {"quantization_config": {"bits": 4}}, {"layer_types": ["full_attention", "sliding_attention"]},
+    {"model_type": "mistral"}, {"quantization_config": {"bits": 4}}, {"layer_types": ["full_attention", "sliding_attention"]},
 ], ids=lambda changes: next(iter(changes)))
 def test_configs_that_would_change_the_result(folder, changes):
     """Whatever the forward pass does not do is refused by its name in config.json."""
@@ -379,6 +380,10 @@ def test_a_folder_goes_before_the_hub(tmp_path, monkeypatch):
 def test_short_names_have_shapes():
     """Each short name has a hub id and a shape built in."""
     assert HUB_IDS.keys() == SHAPES.keys() and HUB_IDS["0.5B"] == "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+    assert all(name in LEAVES["model"].help for name in HUB_IDS)
+    for name, hub_id in HUB_IDS.items():    # a size under another size's name would be a plan of the wrong model
+        assert name.split("-")[-1] in hub_id.split("-"), name
+        assert pretrained.shapes_without_weights(hub_id) == pretrained.shapes_without_weights(name) == SHAPES[name]
 
 
 # ---- GGUF ----
@@ -386,17 +391,19 @@ def test_short_names_have_shapes():
 KINDS = gguf.GGMLQuantizationType
 TOKEN_NAMES = [*sorted(tokenizer().get_vocab(), key=tokenizer().get_vocab().get), *(f"[PAD{i}]" for i in range(267, 272))]
 GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "q_proj": "attn_q", "k_proj": "attn_k",
-              "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down"}
+              "v_proj": "attn_v", "q_norm": "attn_q_norm", "k_norm": "attn_k_norm",
+              "o_proj": "attn_output", "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down"}
 
 
-def write_gguf(path, tensors, kind=KINDS.Q8_0, ends=None, **changes):
+def write_gguf(path, tensors, kind=KINDS.Q8_0, ends=None, arch="qwen2", **changes):
     """A GGUF file of a folder's tensors; ends: [(name, array, kind)] of the embedding and the head."""
-    writer = gguf.GGUFWriter(path, "qwen2")
+    writer = gguf.GGUFWriter(path, arch)
     facts = {"block_count": 2, "context_length": 512, "embedding_length": 64, "feed_forward_length": 96,
              "attention.head_count": 4, "attention.head_count_kv": 2,
-             "rope.freq_base": 10000.0, "attention.layer_norm_rms_epsilon": 1e-6}
+             "rope.freq_base": 10000.0, "attention.layer_norm_rms_epsilon": 1e-6} | (
+                 {"attention.key_length": 24, "attention.value_length": 24} if arch == "qwen3" else {})
     for key, value in facts.items():
-        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(f"qwen2.{key}", value)
+        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(f"{arch}.{key}", value)
     kinds = [3 if name in CONTROL else 4 if name == "<tool_call>" else 5 if name.startswith("[PAD") else 1
              for name in TOKEN_NAMES]
     writer.add_tokenizer_model("gpt2")
@@ -440,6 +447,23 @@ def test_gguf_in_full_precision_is_the_folder(tmp_path, tensors):
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
     assert (ours.chat.stop_ids, ours.chat.pad_id, ours.chat.vocab_used) == (theirs.chat.stop_ids, theirs.chat.pad_id, 267)
     assert ours.chat.ignored_sampling == ""
+
+
+def test_gguf_of_qwen3_is_the_folder(tmp_path):
+    """Normed heads of a width of their own, under the names that llama.cpp's converter gives them."""
+    write_checkpoint(tmp_path / "model", family="qwen3")
+    write_gguf(tmp_path / "m.gguf", copies(tmp_path / "model"), KINDS.F32, arch="qwen3")
+    ours, theirs = (load(resolve(str(tmp_path / name)), jnp.float32) for name in ("m.gguf", "model"))
+
+    assert ours.cfg == theirs.cfg and ours.cfg.qk_norm
+    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
+
+
+def test_gguf_of_llama_is_refused_by_name(tmp_path, tensors):
+    """Its channels lie in another order there, which no shape shows."""
+    write_gguf(tmp_path / "m.gguf", tensors, arch="llama")
+
+    assert "general.architecture = 'llama'" in refusal(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize("kind", [KINDS.Q8_0, KINDS.Q4_0, KINDS.Q5_1, KINDS.F16, KINDS.BF16], ids=lambda kind: kind.name)

@@ -28,6 +28,8 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "lora": ["test_train.py::test_a_starting_adapter_is_used", "test_train.py::test_rank_and_alpha_come_with_the_adapter"],
     "lora_rank": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
     "lora_alpha": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
+    "lora_targets": [f"{HERE}::test_targets_are_the_new_adapters", "test_train.py::test_targets_are_trained_and_resumed",
+                     "test_plan.py::test_fewer_targets_are_fewer_values"],
     "update_samples": [f"{HERE}::test_the_update_takes_a_group_in_parts",
                        "test_grpo.py::test_a_group_in_parts_is_the_same_update",
                        "test_command.py::test_auto_is_decided_once_and_recorded"],
@@ -206,6 +208,14 @@ def test_rank_and_alpha_shape_a_new_adapter(tmp_path):
     for rank, alpha in ((16, 32.0), (3, 12.0)):
         state, step, _ = train_grpo.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
         assert step == 0 and lora.rank_of(state.adapter) == rank and float(state.adapter["scale"]) == alpha / rank
+
+
+def test_targets_are_the_new_adapters(tmp_path):
+    """LORA_TARGETS in any order and spacing are the projections that have entries; by default all seven of the model."""
+    for asked, found in (("down_proj, q_proj", ["q_proj", "down_proj"]), ("up_proj", ["up_proj"])):
+        state, _, _ = train_grpo.start(tmp_path, small_model.CFG, settings(lora_targets=asked))
+        assert lora.targets_of(state.adapter) == found
+    assert settings().model.lora_targets.split(",") == list(lora.PROJECTIONS)
 
 
 def test_the_number_format(tiny_model):

@@ -18,6 +18,7 @@ from rl import checkpoint, command, evaluate, pretrained
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.lock import claimed
+from rl.settings import PROJECTIONS
 from rl.signals import Interrupted
 from rl.taskset import load_tasks
 from tests.taught_checkpoint import taught_names
@@ -283,6 +284,7 @@ BAD = [
     ({"DYNAMIC_SAMPLING": "1", "TASKS_PER_STEP": "4"}, (), "DYNAMIC_SAMPLING=true.*4 tasks"),
     ({"ADVANTAGE": "passk"}, (), "PASS_K=4 with GROUP=4"),
     ({"EVAL_EVERY": "-1"}, (), "EVAL_EVERY=-1"),
+    ({"LORA_TARGETS": "q_proj,k_prj"}, (), "LORA_TARGETS=q_proj,k_prj: .*q_proj, k_proj, v_proj, o_proj, gate_proj"),
     ({"EVAL_EVERY": "2", "EVAL_TASKS": "99"}, (), "EVAL_TASKS=99, but 24 tasks"),
     ({"EVAL_EVERY": "2", "SPLIT": "all"}, (), "EVAL_EVERY=2 with SPLIT=all"),
     ({}, ("--steps=3",), "--steps=3"),
@@ -312,7 +314,30 @@ def test_rank_and_alpha_come_with_the_adapter(train, taught_model, whole, tmp_pa
     del env["LORA_RANK"], env["LORA_ALPHA"]
     code, out, _ = train(env, "--dry-run")
     shown = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.startswith("  LORA_")}
-    assert code == 0 and shown == {"LORA_RANK": ["2", "LORA"], "LORA_ALPHA": ["4.0", "LORA"]}
+    assert code == 0 and shown == {"LORA_RANK": ["2", "LORA"], "LORA_ALPHA": ["4.0", "LORA"],
+                                   "LORA_TARGETS": [",".join(PROJECTIONS), "LORA"]}
+
+
+@pytest.mark.slow
+def test_targets_are_trained_and_resumed(train, taught_model, tmp_path):
+    """LORA_TARGETS=v_proj,up_proj: 1 + 1 steps are 2, bit for bit; a run that starts from the adapter has its targets."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    more = {"LORA_TARGETS": "up_proj, v_proj", "STEPS": "2"}
+    code, out, err = train(environ(taught_model, whole, **more))
+    assert code == 0 and f"{2 * 2 * (64 + 32 + 64 + 128):,}" in out.split("trained values: ")[1].splitlines()[0], err
+    for env in (environ(taught_model, run, **more) | {"STEPS": "1"}, {"RESUME": str(run), "STEPS": "2"}):
+        assert train(env)[0] == 0
+    assert_same_run(whole, run, 2)
+    folder = run / "checkpoints/step_00002"
+    assert json.loads((folder / "adapter_config.json").read_text())["target_modules"] == ["v_proj", "up_proj"]
+    assert any(np.abs(value).max() > 0 for key, value in state_of(run, 2).items() if "lora_B" in key)
+
+    code, out, _ = train(environ(taught_model, tmp_path / "new", LORA=str(folder)), "--dry-run")
+    assert code == 0 and "LORA_TARGETS         v_proj,up_proj           LORA" in out
+    code, _, err = train(environ(taught_model, tmp_path / "new", LORA=str(folder), LORA_TARGETS="q_proj"))
+    assert code == 2 and "LORA_TARGETS=q_proj (env LORA_TARGETS)" in err and "has LORA_TARGETS=v_proj,up_proj" in err
+    code, _, err = train({"RESUME": str(run), "STEPS": "3", "LORA_TARGETS": "q_proj"})
+    assert code == 2 and "LORA_TARGETS=q_proj" in err
 
 
 def test_a_folder_in_use_is_refused(train, taught_model, whole, tmp_path):

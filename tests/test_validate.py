@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM
 
 import qwen2_jax
 import validate_forward as validate
@@ -32,12 +32,12 @@ def few(monkeypatch):
     monkeypatch.setattr(validate, "TEXTS", validate.TEXTS[:2])
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_float64_model_is_transformers_in_double(tmp_path, tied):
+@pytest.mark.parametrize("family, tied", [("qwen2", True), ("qwen2", False), ("qwen3", True), ("llama", False)])
+def test_float64_model_is_transformers_in_double(tmp_path, family, tied):
     """Independent of our forward: at float64 transformers agrees to what its fp32 norms, softmax and angles leave."""
-    write_checkpoint(tmp_path, tied=tied)
+    write_checkpoint(tmp_path, family=family, tied=tied)
     source = resolve(str(tmp_path))
-    model = Qwen2ForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
     found = validate.float64_run(source.tensors.__getitem__, source.cfg, PROMPTS)
     theirs = validate.in_both_ways(partial(validate.transformers_run, model, pad_id=0), PROMPTS)["single"]
 
@@ -68,10 +68,19 @@ def test_a_sound_model_passes(folder, capsys, few):
     assert told.count(" tokens") == 4 and "layer 1" in told and "final norm" in told and "all limits hold" in told
 
 
-def test_a_gguf_passes(tmp_path, capsys, few):
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+def test_other_families_pass(tmp_path, capsys, few, family):
+    """The command holds its limits on them as well."""
+    write_checkpoint(tmp_path, family=family, initializer_range=0.1)
+
+    assert validate.main([str(tmp_path)]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_a_gguf_passes(tmp_path, capsys, few, family):
     """A .gguf file goes through the same comparison, its tensors in transformers' model."""
-    write_checkpoint(tmp_path / "model", initializer_range=0.1)
-    write_gguf(tmp_path / "m.gguf", copies(tmp_path / "model"))
+    write_checkpoint(tmp_path / "model", family=family, initializer_range=0.1)
+    write_gguf(tmp_path / "m.gguf", copies(tmp_path / "model"), arch=family)
 
     assert validate.main([str(tmp_path / "m.gguf")]) == 0, capsys.readouterr().out
 

@@ -1,0 +1,201 @@
+"""Qwen3 and Llama 3.2 beside Qwen2: the forward pass, the sampler, the update and adapters, against transformers and peft."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import peft
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import validate_forward as validate
+from qwen2_jax import forward
+from rl import export, generate, grpo, lora, pretrained
+from rl.objectives import Objective
+from rl.packing import pack
+from tests.hub_folder import write_checkpoint
+from tests.small_model import adapter as random_adapter
+
+torch.set_num_threads(1)    # tiny products; more threads only wait for each other
+PROMPTS = [[5], [61, 60, 59] * 5, list(range(3, 228, 5))]
+SLOTS = 64    # that most sequences here are padded to, so that few programs are compiled
+VARIANTS = [("qwen3", False), ("llama", True), *(pytest.param(pair, marks=pytest.mark.slow)
+                                                 for pair in (("qwen3", True), ("llama", False)))]
+
+
+class Case(SimpleNamespace):
+    """A checkpoint of a family: its folder, transformers' model, our parameters and a random adapter."""
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=lambda pair: f"{pair[0]}-{'tied' if pair[1] else 'untied'}")
+def case(request, tmp_path_factory):
+    """All of it, made once."""
+    family, tied = request.param
+    folder = tmp_path_factory.mktemp("family") / "model"
+    theirs = write_checkpoint(folder, family=family, tied=tied, initializer_range=0.15)
+    source = pretrained.resolve(str(folder))
+    params = pretrained.load(source, jnp.float32).params
+    return Case(family=family, folder=folder, source=source, cfg=source.cfg, theirs=theirs, params=params,
+                adapter=random_adapter(source.cfg))
+
+
+def padded(sequences):
+    """(tokens, mask), padded on the right."""
+    tokens, mask = np.zeros((len(sequences), SLOTS), np.int32), np.zeros((len(sequences), SLOTS), bool)
+    for row, ids in enumerate(sequences):
+        tokens[row, : len(ids)], mask[row, : len(ids)] = ids, True
+    return tokens, mask
+
+
+def our_logits(case, adapter, ids):
+    return np.asarray(forward(case.params, adapter, *padded([ids]), case.cfg)[0, : len(ids)])
+
+
+def their_logits(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].numpy()
+
+
+# ---- the forward pass ----
+
+
+def test_the_case_is_what_it_should_be(case):
+    """H * C is not D, and each family has what sets it apart: or the tests below would test Qwen2 again."""
+    assert case.cfg.num_attention_heads * case.cfg.head_dim != case.cfg.hidden_size
+    assert (case.cfg.attention_bias, case.cfg.qk_norm, case.cfg.rope_scaling is None) == (
+        False, case.family == "qwen3", case.family == "qwen3")
+    assert ("lm_head" in case.params) != case.cfg.tie_word_embeddings
+
+
+def test_every_layer_and_the_logits_are_those_of_transformers(case):
+    """fp32, prompts of 1 to 45 tokens left-padded in one batch and one by one; our NumPy model in float64 agrees as well."""
+    runs = {"ours": validate.in_both_ways(partial(validate.our_run, case.params, case.cfg, pad_id=0), PROMPTS),
+            "theirs": validate.in_both_ways(partial(validate.transformers_run, case.theirs, pad_id=0), PROMPTS)}
+    exact = validate.float64_run(case.source.tensors.__getitem__, case.cfg, PROMPTS)
+    for way in ("batch", "single"):
+        ours, theirs = runs["ours"][way], runs["theirs"][way]
+        assert len(ours.hidden) == len(theirs.hidden) == 3
+        for layer in range(3):
+            for a, b, c in zip(ours.hidden[layer], theirs.hidden[layer], exact.hidden[layer], strict=True):
+                np.testing.assert_allclose(a, b, atol=3e-5)
+                np.testing.assert_allclose(a, c, atol=3e-5)
+        for a, b, c in zip(ours.logits, theirs.logits, exact.logits, strict=True):
+            np.testing.assert_allclose(a, b, atol=5e-5)
+            np.testing.assert_allclose(a, c, atol=5e-5)
+
+
+@pytest.mark.slow
+def test_half_precision_is_finite_and_near(case):
+    """bf16 weights stay near the fp32 ones."""
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), case.params)
+    found = np.asarray(forward(half, case.adapter, *padded(PROMPTS[2:3]), case.cfg)[0, : len(PROMPTS[2])])
+    full = our_logits(case, case.adapter, PROMPTS[2])
+    assert np.isfinite(found).all() and np.abs(found - full).max() < 0.1 * np.abs(full).max()
+
+
+# ---- the cache ----
+
+
+@pytest.mark.parametrize("temperature", [1.0, pytest.param(0.0, marks=pytest.mark.slow)])
+def test_decoding_with_the_cache_is_the_full_forward(case, temperature):
+    """Prefill and decoding, prompts left-padded and shared by two samples each, with the adapter: the ids' log-probabilities
+    are those of the uncached forward, and greedy ids its argmax."""
+    vocab = 267    # ids in use; the embedding has 272 rows
+    model = SimpleNamespace(cfg=case.cfg, params=case.params, chat=SimpleNamespace(stop_ids=(7,), vocab_used=vocab))
+    prompts = PROMPTS[1:3]
+    keys = generate.row_keys(generate.step_key(0, 0), ["a", "b"], 2)
+    sampling = generate.Sampling(max_new_tokens=12, block=6, temperature=temperature)
+    out = generate.generate(model, case.adapter, prompts, 2, sampling, keys)
+    for row, (p, length) in enumerate(zip(out.prompt_B, out.length_B, strict=True)):
+        ids = out.ids_BT[row, :length].tolist()
+        logits = our_logits(case, case.adapter, prompts[p] + ids)[len(prompts[p]) - 1 : -1, :vocab].astype(np.float64)
+        chosen = logits[np.arange(length), ids]
+        if temperature == 0:
+            assert (logits.max(-1) - chosen < 1e-4).all()
+        else:
+            np.testing.assert_allclose(out.logprobs_BT[row, :length], chosen - np.log(np.exp(logits).sum(-1)), atol=2e-4)
+
+
+# ---- the update ----
+
+SAMPLES = [[11, 40, 7], [200, 13, 90, 33, 5, 21, 7], [77]]
+ADVANTAGES = np.array([1.2, -0.7, -0.5], np.float32)
+
+
+def plain_loss(case, layers):
+    """-J at ratios near 1, each sample as a row of its own through the uncached forward, summed over tokens."""
+    total, start = 0.0, len(PROMPTS[1]) - 1
+    logits = forward(case.params, {**case.adapter, "layers": layers}, *padded([PROMPTS[1] + ids for ids in SAMPLES]), case.cfg)
+    for row, ids, advantage in zip(logits, SAMPLES, ADVANTAGES, strict=True):
+        logprobs = jax.nn.log_softmax(row[start : start + len(ids)])[np.arange(len(ids)), np.array(ids)]
+        ratio = jnp.exp(logprobs - jax.lax.stop_gradient(logprobs))
+        total += jnp.minimum(ratio * advantage, jnp.clip(ratio, 0.8, 1.28) * advantage).sum()
+    return -total
+
+
+def packed(case, adapter, remat="full"):
+    """(loss, gradient) of the same samples as the update makes them; the sampler's log-probabilities are the model's own."""
+    own = []
+    for ids in SAMPLES:
+        rows = our_logits(case, adapter, PROMPTS[1] + ids)[len(PROMPTS[1]) - 1 : -1].astype(np.float64)
+        own.append((rows - np.log(np.exp(rows).sum(-1, keepdims=True)))[np.arange(len(ids)), ids])
+    objective = Objective(logit_chunk=8, remat=remat)
+    group = pack(PROMPTS[1], [np.array(ids) for ids in SAMPLES], own, ADVANTAGES, objective)
+    loss, _, gradient = grpo.group_gradient(case.params, adapter, group, case.cfg, objective, case.cfg.vocab_size)
+    return loss, gradient
+
+
+def assert_close(a, b, rtol):
+    """Two gradients differ by at most rtol of the larger one's norm, and are not nothing."""
+    norm = lambda tree: np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(tree)))  # noqa: E731
+    assert norm(b) > 0 and norm(jax.tree.map(lambda x, y: x - y, a, b)) <= rtol * norm(b)
+
+
+@pytest.mark.parametrize("remat", ["full", pytest.param("mlp", marks=pytest.mark.slow)])
+def test_packed_gradient_is_the_plain_gradient(case, remat):
+    """Loss and gradient of the packed group are those of separate, unshared rows."""
+    want = jax.jit(jax.value_and_grad(partial(plain_loss, case)))(case.adapter["layers"])
+    got = packed(case, case.adapter, remat)
+
+    np.testing.assert_allclose(got[0], want[0], atol=1e-3)
+    assert_close(got[1], want[1], 1e-4)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(got[1]))
+
+
+def test_only_named_projections_have_a_gradient(case):
+    """With targets the gradient is that of the full adapter at the same place, cut to the named projections."""
+    names = ("v_proj", "down_proj")
+    kept = [{part: {name: p for name, p in group.items() if name in names} for part, group in layer.items()}
+            for layer in case.adapter["layers"]]
+    silent = [{part: {name: p if name in names else jax.tree.map(jnp.zeros_like, p) for name, p in group.items()}
+               for part, group in layer.items()} for layer in case.adapter["layers"]]
+    few, all_ = packed(case, {**case.adapter, "layers": kept})[1], packed(case, {**case.adapter, "layers": silent})[1]
+
+    assert [sorted(n for part in layer.values() for n in part) for layer in few] == [sorted(names)] * 2
+    cut = [{part: {name: p for name, p in group.items() if name in names} for part, group in layer.items()} for layer in all_]
+    assert_close(few, cut, 1e-5)
+
+
+# ---- adapters elsewhere ----
+
+
+@pytest.mark.parametrize("targets", [lora.PROJECTIONS, ("q_proj", "up_proj")], ids=["all", "two"])
+def test_peft_and_a_merge_give_our_logits(case, tmp_path, targets):
+    """peft loads our folder, and transformers a merged checkpoint, to the logits of base and adapter here."""
+    layers = [{part: {name: p for name, p in group.items() if name in targets} for part, group in layer.items()}
+              for layer in case.adapter["layers"]]
+    adapter = {**case.adapter, "layers": layers}
+    (tmp_path / "adapter").mkdir()
+    lora.save_peft(tmp_path / "adapter", adapter, str(case.folder))
+    export.write_merged(case.source, adapter, tmp_path / "merged")
+    wanted, base = our_logits(case, adapter, PROMPTS[2]), our_logits(case, None, PROMPTS[2])
+    opened = AutoModelForCausalLM.from_pretrained(str(case.folder), dtype=torch.float32)
+    with_peft = their_logits(peft.PeftModel.from_pretrained(opened, str(tmp_path / "adapter")).eval(), PROMPTS[2])
+    merged = AutoModelForCausalLM.from_pretrained(str(tmp_path / "merged"), dtype=torch.float32).eval()
+
+    np.testing.assert_allclose(with_peft, wanted, atol=1e-4)
+    np.testing.assert_allclose(their_logits(merged, PROMPTS[2]), wanted, atol=1e-4)
+    assert np.abs(wanted - base).max() > 0.1
