@@ -116,7 +116,8 @@ def check(document: dict, path: Path, weights: str, package: str, settings: Sett
         problems.append(f"the questions: predicted with {document['package']}, this is {package}")
     if document["rule"] != rule_text():
         problems.append(f"the rule: predicted with {document['rule']}, it is now {rule_text()}")
-    now, then = plain(measured(settings)), document["settings"]
+    # A setting that did not exist when the predictions were made was then what its default does.
+    now, then = plain(measured(settings)), plain(measured(Settings())) | document["settings"]
     problems += [f"{name.upper()}={text_of(now.get(name))}: predicted with {text_of(then.get(name))}"
                  for name in sorted(now.keys() | then.keys()) if now.get(name) != then.get(name)]
     entries = {entry["family"]: entry for entry in document["families"]}

@@ -89,6 +89,17 @@ def test_what_changes_no_result_may_differ(out):
             check(out, replace(s, **{section: replace(getattr(s, section), **{name: value})}))
 
 
+def test_settings_that_are_newer_than_the_predictions(out):
+    """At their default they change nothing that was predicted; at another value they do."""
+    path, s = out / predictions.NAME, Settings()
+    document, _ = predictions.read(path)
+    del document["settings"]["lora_targets"]
+    asked = document, path, "abc", "reasoning-gym 1"
+    assert predictions.check(*asked, s, ["chain_sum"])
+    with pytest.raises(InputError, match="LORA_TARGETS=q_proj: predicted with q_proj,"):
+        predictions.check(*asked, replace(s, model=replace(s.model, lora_targets="q_proj")), ["chain_sum"])
+
+
 def test_the_fingerprint_tells_weights_apart():
     """One changed number in the first or the last layer is another model; the same numbers in half precision are the same."""
     def params():
