@@ -40,7 +40,7 @@ def test_shuffled_rewards_are_dealt_out_at_random():
 def judgement(reward):
     """A grade of that reward; what is worth something is correct."""
     return SimpleNamespace(code="", verdict="pass", correct=reward > 0, reward=reward, style=0.0, depth=0, calls=0, pure=False,
-                           idle=0, detail="", flags=(), wall_s=0.01)
+                           idle=0, detail="", flags=(), scores={}, wall_s=0.01)
 
 
 @pytest.fixture
