@@ -176,8 +176,8 @@ def test_the_known_table_of_answers(gym, name):
     assert gym.score([(question, texts[1])])[0].strict
 
 
-ODD = ("", "banana", "(", "{}", "[]", '{"a": null}', '[{"Agent[0.5, 0.5]": "move(box_red, nowhere)"}]', "-", "\ud800", "x" * 100_000,
-       "99999991 " * 12_000, "[" * 100_000)
+ODD = ("", "banana", "(", "{}", "[]", '{"a": null}', '[{"Agent[0.5, 0.5]": "move(box_red, nowhere)"}]', "-", "\ud800",
+       "x" * 100_000, "99999991 " * 12_000, "[" * 100_000)
 
 
 @pytest.mark.known_bug(23)
