@@ -141,7 +141,11 @@ def test_what_runs_as_code_is_known(gym):
     questions = [gym.questions(Family(name), [1])[0] for name in families]
     rows = gym.rows([(q, "banana") for q in questions])
 
+    sorting = questions[len(RUN_ANSWERS)]
+    lists = gym.rows([(sorting, text) for text in ('["1", "2"]', "['1', '2']", sorting.answer)])
+
     assert tuple(q.family.name for q in questions if rows[q, "banana"][2]) == RUN_ANSWERS
+    assert not any(ran for _, _, ran in lists.values())    # it runs its own answer
 
 
 def test_an_answer_that_is_run_is_run_alone(gym, question, innocent):
