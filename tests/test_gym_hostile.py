@@ -169,10 +169,18 @@ def test_a_busy_machine_makes_nothing_late():
     assert child._time_left(used, now - 21, 1.0) == 0
     with subprocess.Popen(["sleep", "60"]) as asleep:
         child.pid = asleep.pid
-        while child._is_running():
-            time.sleep(0.01)
+        for _ in range(500):
+            time.sleep(0.01 * child._is_running())    # until it is
         assert child._time_left(used, now - 5, 1.0) == 0 < child._time_left(used, time.monotonic(), 1.0)
         asleep.kill()
+
+
+def test_what_a_scorer_loads_on_first_use_is_there(gym):
+    """SymPy's simplification imports dozens of modules, which a locked-down child could not."""
+    question, = gym.questions(Family("simple_integration"), [1])
+    right, wrong = gym.score([(question, question.answer), (question, "sin(x)*exp(x)*sin(X)*exp(X)")])
+
+    assert right == (1.0, True, True, "") and wrong == (0.0, False, False, "")
 
 
 def test_a_scorer_that_raises_is_counted(gym):
