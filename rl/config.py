@@ -53,16 +53,17 @@ PREFIXES = {"TRAIN", "TRAINING", "GRPO", *(section.upper() for section in SECTIO
 PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
 
 
-def load(environ, training=False) -> Loaded:
+def load(environ, training=False, own: dict[str, Any] | None = None) -> Loaded:
     """Settings from the defaults, the CONFIG file and the environment; from the run's own file when RESUME is given.
 
-    With `training` set, what check_training refuses is reported among the other problems.
+    With `training` set, what check_training refuses is reported among the other problems. `own` are a command's defaults
+    where they are not the declared ones.
     """
     problems = []
     config = environ.get("CONFIG", "").strip()
     from_file = _accept(_read_yaml(config, problems), problems) if config else {}
     from_env = _accept(_read_environ(environ), problems)
-    chosen = from_file | from_env
+    chosen = {name: (value, "this command's default") for name, value in (own or {}).items()} | from_file | from_env
     if "resume" in chosen and chosen["resume"][0]:
         return from_run(chosen["resume"][0], environ)
     return _finish(chosen, problems, environ, training)

@@ -42,6 +42,7 @@ class Sample(NamedTuple):
     idle: int
     detail: str
     flags: tuple[str, ...]
+    scores: dict[str, float] = {}    # measures beside the reward, by name
 
     @classmethod
     def of(cls, text: str, tokens: int, finish: str, grade) -> "Sample":
@@ -51,7 +52,7 @@ class Sample(NamedTuple):
     @classmethod
     def from_row(cls, row: dict) -> "Sample":
         """The sample of a row that was written by `plain` and read back; the row may say more, such as its step."""
-        found = {name: row[name] for name in cls._fields}
+        found = {"scores": {}} | {name: row[name] for name in cls._fields if name in row}    # rows were once without scores
         return cls(**found | {"flags": tuple(row["flags"]), "reward": math.nan if row["reward"] is None else row["reward"]})
 
 
@@ -102,7 +103,14 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float | None]:
             "completions/clipped_ratio": _mean(s.finish == "length" for s in samples),
             "grader/internal_error_rate": _mean(s.verdict == "internal_error" for s in samples),
             "hack_attempts_per_1000": _mean(1000 * bool(s.flags) for s in samples),
-            **{f"verdict/{name}": count / len(samples) for name, count in sorted(verdicts.items())}}
+            **{f"verdict/{name}": count / len(samples) for name, count in sorted(verdicts.items())},
+            **score_metrics(counting)}
+
+
+def score_metrics(samples: Sequence[Sample]) -> dict[str, float | None]:
+    """rewards/<name>/mean of each measure that the grader gives beside the reward."""
+    names = sorted({name for sample in samples for name in sample.scores})
+    return {f"rewards/{name}/mean": _mean(s.scores[name] for s in samples if name in s.scores) for name in names}
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -35,20 +35,21 @@ def task_list(report: Report) -> Html | None:
                  for task, (before, after, gain) in probes.result.by_task.items()]
         note = ("95 % intervals resample the task's own samples, paired by number. Gained: solved at least once after and never "
                 "before; lost: the other way round.")
-        parts += [element("h3", probes.title), _bells(bells, note)]
+        parts += [element("h3", probes.title), dumbbells(bells, note)]
     if report.own:
         pairs = pairs_of(*report.own)
         bells = [Bell(pair.task, passed(pair.before) / len(pair.before), passed(pair.after) / len(pair.after))
                  for pair in pairs]
         note = "One group of samples each, so changes are rough; probes on fresh cases say more." if pairs else \
             "No task was trained on twice yet."
-        parts += [element("h3", "First and last time in training"), _bells(bells, note)]
+        parts += [element("h3", "First and last time in training"), dumbbells(bells, note)]
     return joined(*parts) if parts else None
 
 
-def _bells(bells: Sequence[Bell], note: str) -> Html:
+def dumbbells(bells: Sequence[Bell], note: str, what: str = "Pass rate") -> Html:
+    """A list of values from 0 to 1 before and after, the greatest rise first."""
     ordered = sorted(bells, key=lambda bell: (bell.before - bell.after, bell.task))
-    legend = "Pass rate from 0 (left) to 1: hollow before, filled after. " if bells else ""
+    legend = f"{what} from 0 (left) to 1: hollow before, filled after. " if bells else ""
     return joined(element("p", legend + note, class_="faint"),
                   element("ol", *map(_bell, ordered), class_="bells") if bells else None)
 

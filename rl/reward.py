@@ -67,6 +67,7 @@ class Grade(NamedTuple):
     detail: str
     flags: tuple[str, ...]
     wall_s: float = 0.0        # seconds in the sandbox; differs from run to run, so it goes to the metrics alone
+    scores: dict[str, float] = {}    # measures beside the reward, by name; none where style is the measure
 
 
 class Grader:

@@ -29,7 +29,10 @@ class ModelSettings:
     remat: str = setting("auto", "what the backward pass keeps: full keeps only layer inputs, mlp also the widest products, "
                          "dots all products, none everything (quickest, most memory); auto: the quickest that fits MEMORY_GB",
                          choices=("auto", "full", "mlp", "dots", "none"))
-    memory_gb: float = setting(0.0, "memory to plan for with REMAT=auto; 0: the GPU's, or half of this machine's", 0.0, 1e6)
+    update_samples: int = setting(0, "samples of a group in one backward pass; fewer take less memory and compute the prompt "
+                                  "again; 0: as many as fit MEMORY_GB", 0, 1024)
+    memory_gb: float = setting(0.0, "memory to plan for where REMAT or UPDATE_SAMPLES is left to it; 0: the GPU's, or half of "
+                               "this machine's", 0.0, 1e6)
     attention: str = setting("auto", "attention kernel; auto: cudnn where it can be used, else einsum",
                              choices=("auto", "einsum", "cudnn"))
 
@@ -137,6 +140,18 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
+class ProofSettings:
+    """What grpo_proof.py predicts and then tries; no other command reads these."""
+    families: str = setting("basic_arithmetic,propositional_logic,word_sorting,leg_counting,letter_counting,chain_sum",
+                            "Reasoning Gym families, comma-separated; knobs behind colons, as in chain_sum:max_terms=3")
+    predict_tasks: int = setting(24, "questions of a family that its prediction rests on, GROUP samples each", 1, 10_000)
+    eval_n: int = setting(200, "held-out questions of a family, answered greedily before and after training", 2, 100_000)
+    control_arm: bool = setting(True, "train each family a second time with rewards dealt out at random")
+    predictions: str = setting("", "predictions.json to train by; default the one in OUT")
+    score_seconds: float = setting(2.0, "most seconds that scoring one answer may take", 0.1, 600.0)
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """Where a run is written and what is kept."""
     run_name: str = setting("", "ends the name of the default run folder", pattern=r"[A-Za-z0-9._-]*",
@@ -162,6 +177,7 @@ class Settings:
     sandbox: SandboxSettings = SandboxSettings()
     trainer: TrainerSettings = TrainerSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    proof: ProofSettings = ProofSettings()
     run: RunSettings = RunSettings()
 
 

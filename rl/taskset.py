@@ -66,6 +66,10 @@ class Task:
         """The name of the function that runs the cases: the entry point, or what the adapter defines around it."""
         return ADAPTED if self.adapter else self.entry_point
 
+    def messages(self, style_hint: bool = False) -> list[dict[str, str]]:
+        """The conversation that asks for this function."""
+        return messages(self, self.example_results, style_hint)
+
     def program(self, code: str) -> str:
         """The source to run for an answer's code: the code itself, between preamble and adapter where there are any."""
         if not self.preamble and not self.adapter:

@@ -21,12 +21,16 @@ STEPPED = f"{HERE}::test_a_step_follows_its_settings"
 SHORT = "test_train.py::test_a_short_run_follows_its_settings"
 OPTION = "test_options.py::test_an_option_changes_what_is_trained"
 DYNAMIC = "test_options.py::test_dynamic_sampling_fills_the_step"
+PROOF = "test_grpo_proof.py::test_both_commands"
 ACTS = {    # leaf -> the tests that turn red when it is not read, or does something else
     "model": ["test_pretrained.py::test_a_folder_goes_before_the_hub", "test_probe.py::test_the_command_probes_a_model"],
     "dtype": [f"{HERE}::test_the_number_format", "test_pretrained.py::test_parameters_have_the_dtype_asked_for"],
     "lora": ["test_train.py::test_a_starting_adapter_is_used", "test_train.py::test_rank_and_alpha_come_with_the_adapter"],
     "lora_rank": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
     "lora_alpha": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
+    "update_samples": [f"{HERE}::test_the_update_takes_a_group_in_parts",
+                       "test_grpo.py::test_a_group_in_parts_is_the_same_update",
+                       "test_command.py::test_auto_is_decided_once_and_recorded"],
     "memory_gb": ["test_plan.py::test_auto_takes_the_quickest_that_fits",
                   "test_command.py::test_auto_is_decided_once_and_recorded"],
     "remat": [PASSED, "test_grpo.py::test_memory_settings_change_memory_only", "test_plan.py::test_the_plan_can_say_no"],
@@ -92,6 +96,12 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "save_every": [SHORT],
     "keep_last": [SHORT, "test_checkpoint.py::test_the_last_few_and_the_permanent_ones_stay"],
     "keep_every": [SHORT, "test_checkpoint.py::test_the_last_few_and_the_permanent_ones_stay"],
+    "families": [PROOF, "test_grpo_proof.py::test_flags_are_settings_by_another_name"],
+    "predict_tasks": [PROOF, "test_proof.py::test_seeds_never_meet"],
+    "eval_n": [PROOF, "test_proof.py::test_seeds_never_meet"],
+    "control_arm": ["test_grpo_proof.py::test_the_control_arm_can_be_left_out"],
+    "predictions": ["test_grpo_proof.py::test_another_experiment_is_refused"],
+    "score_seconds": ["test_grpo_proof.py::test_scoring_has_the_time_that_was_set"],
     "tracker": ["test_tracker.py::test_wandb_gets_every_step_and_stays_offline", SHORT],
 }
 
@@ -171,6 +181,19 @@ def test_a_step_follows_its_settings(stepped):
     shuffled = stepped(shuffle_rewards=1)
     assert texts(shuffled) == texts(base) and (b(shuffled) != b(base)).any()
     assert datalog.step_metrics(shuffled[1]) == datalog.step_metrics(base[1]), "the log keeps what was earned"
+
+
+@pytest.mark.slow
+def test_the_update_takes_a_group_in_parts(stepped, monkeypatch):
+    """UPDATE_SAMPLES=2 cuts groups of 4 in two, and what is learnt stays the same but for rounding."""
+    counts, update = [], loop.update
+    monkeypatch.setattr(loop, "update", lambda params, state, packed, *rest: counts.append(len(packed)) or update(
+        params, state, packed, *rest))
+    whole, parts = stepped(), stepped(update_samples=2)
+
+    assert counts[1] == 2 * counts[0] and whole[2]["trained_tokens"] == parts[2]["trained_tokens"]
+    for a, b in zip(jax.tree.leaves(whole[0].mu), jax.tree.leaves(parts[0].mu), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_rank_and_alpha_shape_a_new_adapter(tmp_path):

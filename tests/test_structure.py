@@ -18,17 +18,19 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = ("attention", "qwen2_jax")    # the first knows nothing of the second
 MIDDLE = {"rl.loop", "rl.grading", "rl.generate", "rl.reward", "rl.grpo",
           "rl.checkpoint", "rl.plan",      # these know the whole training state, so they cannot stand below it
-          "rl.command", "rl.probe", "rl.evaluate", "rl.recheck"}    # what the commands share
+          "rl.command", "rl.probe", "rl.evaluate", "rl.recheck", "rl.proof",    # what the commands share
+          "rl.gym"}                        # gives the loop its Grade
 WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "rl.datalog", "rl.compare", "rl.config",
                "rl.settings", "rl.stats", "rl.signs", "rl.source", "rl.errors", "rl.probe_report", "rl.samples",
                "rl.report", "rl.report_page", "rl.report_parts", "rl.curves", "rl.markup", "rl.progress", "rl.leftovers",
                "rl.sandbox_report", "rl.sandbox_bench", "rl.sandbox_soak", "rl.sandbox_mixture", "rl.sandbox_peers",
-               "rl.tracker", "rl.lock", "rl.values", "rl.advantages", "rl.combinations"}
+               "rl.tracker", "rl.lock", "rl.values", "rl.advantages", "rl.combinations", "rl.gym", "rl.gym_families",
+               "rl._gym_process", "rl._gym_worker", "rl._gym_scoring"}
 RUNTIME = {"jax", "jaxlib", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
 COMES_WITH_JAX = {"ml_dtypes"}   # jax and jaxlib require it, as huggingface_hub requires PyYAML
-EXTRAS = {"gguf", "jinja2", "tensorboardX", "wandb"}
+EXTRAS = {"gguf", "jinja2", "reasoning_gym", "tensorboardX", "wandb"}
 ORACLES = {"torch", "transformers", "peft", "optax"}
-DISTRIBUTION = {"yaml": "PyYAML"}   # where a package is imported under another name than it is installed
+DISTRIBUTION = {"yaml": "PyYAML", "reasoning_gym": "reasoning-gym"}   # imported under another name than installed
 
 
 @cache
@@ -135,13 +137,16 @@ def test_no_import_cycles(module):
     assert not any(module in reached(other) for other in ours(module))
 
 
-def test_the_worker_imports_nothing_of_ours():
+@pytest.mark.parametrize("name, packages", [("rl._sandbox_worker", set()), ("rl._gym_worker", {"reasoning_gym"})])
+def test_the_workers_import_nothing_of_ours(name, packages):
     """What runs beside strangers' code can leak nothing of the trainer; the siblings it loads by path are no way round."""
-    if worker := modules().get("rl._sandbox_worker"):
+    if worker := modules().get(name):
         strings = {node.value for node in ast.walk(worker) if isinstance(node, ast.Constant)}
-        side = {"rl._sandbox_worker"} | {name for name in modules() if name.removeprefix("rl.") in strings}
-        for name in side:
-            assert not ours(name) and not top_packages(modules()[name]), name
+        siblings = {other for other in modules() if other.removeprefix("rl.") in strings}
+
+        assert siblings and top_packages(worker) == packages
+        for other in siblings | {name}:
+            assert not ours(other) and top_packages(modules()[other]) <= packages, other
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_JAX))
@@ -154,7 +159,7 @@ def test_these_never_reach_jax(name):
 
 def test_these_load_without_jax():
     """In a fresh process, importing all of them at once leaves jax unloaded."""
-    names = sorted(WITHOUT_JAX & set(modules()) - {"rl._sandbox_worker"})
+    names = sorted(WITHOUT_JAX & set(modules()) - {"rl._sandbox_worker", "rl._gym_worker"})
     code = f"import sys, {', '.join(names)}; sys.exit(any(m.split('.')[0] in ('jax', 'jaxlib') for m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
 
@@ -196,7 +201,7 @@ def test_requirements_are_bounded_and_complete():
     dev = requirements("requirements-dev.txt")
 
     assert set(runtime) == {DISTRIBUTION.get(name, name) for name in RUNTIME}
-    assert set(extra) == EXTRAS and ORACLES <= set(dev)
+    assert set(extra) == {DISTRIBUTION.get(name, name) for name in EXTRAS} and ORACLES <= set(dev)
     for name, bounds in (runtime | extra | dev).items():
         assert bounds.startswith("==") or (">=" in bounds and ",<" in bounds), f"{name}{bounds} is not bounded"
 

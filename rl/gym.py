@@ -1,0 +1,270 @@
+"""Reasoning Gym's families as tasks: their questions, the scores of answers to them, and which families can be farmed.
+
+    with Gym() as gym:
+        family, = parse_families("chain_sum:max_terms=3", gym)
+        questions = gym.questions(family, range(500, 524))
+        scores = gym.score([(questions[0], "The answer is 12.")])
+
+A question is a family's own for a seed: create_dataset(family, size=1, seed=seed, ...)[0]. Nearby seeds of larger datasets
+share questions, those of size 1 do not. An answer is scored by the family's own scorer, in a process of its own and locked
+down (rl/_gym_worker.py): what cannot be scored (too slow, a scorer that raises) is worth 0 and says why. Needs the package
+reasoning-gym, and Linux. Not judged: whether a family is too hard or too easy for a model.
+"""
+
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rl._gym_process import Worker
+from rl.errors import InputError
+from rl.gym_families import Family, parse_families
+from rl.reward import Grade
+
+__all__ = ["GYM_VERDICTS", "SYSTEM", "Audit", "Family", "Gym", "GymGrader", "Question", "Score", "UnusableSeeds", "audit",
+           "parse_families", "readings", "refused"]
+
+SYSTEM = "Give only the final answer, without any explanation."
+GYM_VERDICTS = ("right", "partial", "wrong", "unscorable")
+QUESTION_S, SLOWEST = 60.0, 25    # wall seconds for a question; a score may take this many times its limit, then all is lost
+
+# The last three because puzzle24 does not look which numbers are used, and some scorers run the answer beside the right one.
+FIXED_ANSWERS = ("", "banana", "0", "1", "2", "12345678", "True", "False", "Yes", "No", "None",
+                 "1*1*4*6", "entry['answer']", "entry['metadata']['solutions'][0]")
+LINES_COPIED = 40
+# An answer without skill that is right on a fifth of the questions is, if it is tried at all, right in 5 groups of 6 at 8
+# samples, so GRPO finds it.  And a quarter of the reward for nothing is more than most models earn honestly at the start.
+FARMED_STRICT, FARMED_RAW = 0.20, 0.25
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of a family, with the answer that the family gives: an `example` where many are right, or none at all."""
+
+    family: Family
+    seed: int
+    text: str
+    answer: str | None
+    example: bool = False
+
+    @property
+    def name(self) -> str:
+        """Family and seed: chain_sum:max_terms=3/500."""
+        return f"{self.family.text}/{self.seed}"
+
+    def messages(self, style_hint: bool = False) -> list[dict[str, str]]:
+        """The conversation that asks it; style_hint is for programs and changes nothing."""
+        return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": self.text}]
+
+
+class Score(NamedTuple):
+    """What an answer is worth."""
+
+    raw: float      # the family's own score of the stripped answer, clipped to 0..1
+    strict: bool    # that is 1
+    lenient: bool   # some reading of the answer scores 1
+    failed: str     # why there is no score, "" where there is one
+
+
+class UnusableSeeds(InputError):
+    """Some seeds make no question; `seeds` maps them to the reason."""
+
+    def __init__(self, family: Family, seeds: dict[int, str]):
+        shown = "; ".join(f"{family.text}/{seed}: {reason}" for seed, reason in list(seeds.items())[:8])
+        super().__init__(f"{len(seeds)} seeds make no question: {shown}. Leave these seeds out, or change the family's knobs")
+        self.seeds = seeds
+
+
+class Gym:
+    """A context manager around the worker process; `version`, `families` (family -> knob -> kind, default, choices)."""
+
+    def __init__(self, seconds: float = 2.0):
+        """Starts the worker; seconds: CPU time to score one answer. InputError without the package or on a weak system."""
+        if not 0 < seconds <= 60:
+            raise InputError(f"seconds={seconds}: the time to score one answer has to be above 0 and at most 60")
+        if not sys.platform.startswith("linux"):
+            raise InputError(f"{sys.platform}: answers are scored in locked-down processes, which needs Linux")
+        self.seconds, self.worker = seconds, Worker(seconds)
+        hello = self.worker.hello
+        self.version, self.families, self.layers = hello["version"], hello["families"], hello["notes"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        self.close()
+
+    def close(self) -> None:
+        """Ends the worker and its child; safe to call twice."""
+        self.worker.close()
+
+    def questions(self, family: Family, seeds: Sequence[int]) -> list[Question]:
+        """The family's question for each seed, in order; UnusableSeeds names those for which it raises or takes too long."""
+        found, failed = [], {}
+        for seed in seeds:
+            reply = self.worker.ask({"do": "question", **_place(family), "seed": seed}, QUESTION_S)
+            if reply is None or "failed" in reply:
+                failed[seed] = reply["failed"] if reply else f"took more than {QUESTION_S:.0f} s"
+            else:
+                found.append(Question(family, seed, **reply))
+        if failed:
+            raise UnusableSeeds(family, failed)
+        return found
+
+    def score(self, pairs: Sequence[tuple[Question, str]]) -> list[Score]:
+        """One Score for each (question, answer), in order; an answer that cannot be scored is worth 0."""
+        read = [[(question, text) for text in readings(answer)] for question, answer in pairs]
+        rows = self.rows([one for several in read for one in several])
+        scores = []
+        for several in read:
+            raw, failed, _ = rows[several[0]]
+            scores.append(Score(raw, raw >= 1, any(rows[one][0] >= 1 for one in several), failed))
+        return scores
+
+    def rows(self, texts: Sequence[tuple[Question, str]], ours=False) -> dict[tuple[Question, str], tuple[float, str, bool]]:
+        """(raw score, why there is none, whether words of the text ran as code) of each text, exactly as it stands.
+
+        ours: no text is a model's, so that they may share a process even if they look like code, which is quicker."""
+        different = list(dict.fromkeys(texts))
+        jobs = [[*_place(question.family).values(), question.seed, question.text, text] for question, text in different]
+        limit = QUESTION_S * 2 + SLOWEST * self.seconds * len(jobs)
+        rows = self.worker.ask({"do": "score", "jobs": jobs, "ours": ours}, limit) if jobs else []
+        if rows is None:
+            raise InputError(f"scoring {len(jobs)} answers took Reasoning Gym's worker more than {SLOWEST} times their limit of "
+                             f"{self.seconds} s each; nothing was scored")
+        return {one: tuple(row) for one, row in zip(different, rows, strict=True)}
+
+    def problem(self, family: Family) -> str:
+        """What the family says against its config, "" when it takes it."""
+        reply = self.worker.ask({"do": "problem", **_place(family)}, QUESTION_S)
+        return f"took more than {QUESTION_S:.0f} s" if reply is None else reply
+
+
+def _place(family):
+    return {"family": family.name, "config": dict(family.config)}
+
+
+def readings(text: str) -> list[str]:
+    """What a lenient reader may take an answer to be, duplicates removed; the first is the answer stripped of white space.
+
+    The whole; its last line that is not empty; what the only <answer> tag holds; what the last \\boxed{} holds; what stands
+    behind the last "answer is", "answer:" or "="; the last number, without thousands commas. And each of them without the
+    markup, quotes and full stop around it."""
+    whole = text.strip()
+    found = [whole, whole.splitlines()[-1].strip() if whole else ""]
+    tags = re.findall(r"<answer>(.*?)</answer>", whole, re.S)
+    found += tags if len(tags) == 1 else []
+    found += _boxed(whole)
+    found += re.split(r"(?i:\banswer(?: is:?|:))|=", whole)[1:][-1:]
+    found += [number.replace(",", "") for number in re.findall(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?", whole)[-1:]]
+    found = [reading.strip() for reading in found]
+    return list(dict.fromkeys(found + [reading.strip("*`$\"'. \n") for reading in found]))
+
+
+def _boxed(text):
+    """[what the last \\boxed{} holds], braces counted; nothing where it is not closed."""
+    _, found, rest = text.rpartition("\\boxed{")
+    depth = 1
+    for index, letter in enumerate(rest if found else ""):
+        depth += (letter == "{") - (letter == "}")
+        if not depth:
+            return [rest[:index]]
+    return []
+
+
+# ------------------------------------------------------------------ grades for the loop
+
+
+class GymGrader:
+    """Grades answers for the training loop: the family's score is the reward, strict and lenient scores stand beside it."""
+
+    def __init__(self, gym: Gym):
+        self._gym = gym
+
+    def grade(self, pairs: Sequence[tuple[Question, str]]) -> list[Grade]:
+        """One Grade for each (question, answer), in order; verdicts are GYM_VERDICTS."""
+        start = time.monotonic()
+        scores = self._gym.score(pairs)
+        each = (time.monotonic() - start) / max(1, len(pairs))
+        return [_grade(text.strip(), score, each) for (_, text), score in zip(pairs, scores, strict=True)]
+
+
+def _grade(answer, score, wall_s):
+    verdict = "unscorable" if score.failed else "right" if score.strict else "partial" if score.raw > 0 else "wrong"
+    return Grade(code=answer, verdict=verdict, correct=score.strict, reward=score.raw, style=0.0, depth=0, calls=0, pure=False,
+                 idle=0, detail=score.failed, flags=(), wall_s=wall_s,
+                 scores={"strict": float(score.strict), "lenient": float(score.lenient)})
+
+
+# ------------------------------------------------------------------ what skill-free answers earn
+
+
+class Audit(NamedTuple):
+    """What is wrong with a family as a task, found on some of its questions."""
+
+    gold: float                 # share of the questions on which the family's own answer scores 1
+    floor: float                # mean score of the best answer policy that needs no skill
+    floor_strict: float         # share of the questions on which that policy scores 1
+    policy: str                 # which one
+    farmable: bool              # that is too much: a reward curve would rise without anything being learnt
+    problems: tuple[str, ...]   # the same and more, in words
+    refusal: str = ""           # why the family cannot be used at all
+
+
+def audit(gym: Gym, family: Family, seeds: Sequence[int]) -> Audit:
+    """The family judged on these seeds' questions: its own answers, and those that anybody could give."""
+    questions = gym.questions(family, seeds)
+    policies = _policies(questions)
+    rows = gym.rows([pair for answers in policies.values() for pair in zip(questions, answers, strict=True)], ours=True)
+    golds = gym.rows([(question, (question.answer or "").strip()) for question in questions], ours=True)
+    wrong = [question for question, text in golds if question.answer is None or golds[question, text][0] < 1]
+    # Where many answers are right the family gives the first that it finds, and where it finds none, anything.
+    unsound = [question for question in wrong if question.answer is None or not question.example]
+    earned = {name: [rows[pair][0] for pair in zip(questions, answers, strict=True)] for name, answers in policies.items()}
+    strict = {name: _mean(raw >= 1 for raw in raws) for name, raws in earned.items()}
+    floor = {name: _mean(raws) for name, raws in earned.items()}
+    best = max(policies, key=lambda name: max(strict[name] / FARMED_STRICT, floor[name] / FARMED_RAW))
+    problems = [_gold_problem(wrong, questions)] if wrong else []
+    if any(rows[question, "banana"][2] for question in questions):
+        problems.append(f"{family.text}: its scorer runs the answer as code")
+    if failed := Counter(why for _, why, _ in rows.values() if why):
+        problems.append(f"{family.text}: of {len(rows)} answers some could not be scored: "
+                        + ", ".join(f"{why} ({count})" for why, count in sorted(failed.items())))
+    if farmable := strict[best] >= FARMED_STRICT or floor[best] >= FARMED_RAW:
+        problems.append(f"{family.text}: {best} earns {floor[best]:.2f} and is right on {strict[best]:.0%} of the questions")
+    return Audit(1 - len(wrong) / len(questions), floor[best], strict[best], best, farmable, tuple(problems),
+                 _gold_problem(unsound, questions) if unsound else "")
+
+
+def refused(found: Audit) -> str:
+    """Why the family cannot be used at all, with an example; "" where it can."""
+    return found.refusal
+
+
+def _gold_problem(wrong, questions):
+    first = wrong[0]
+    lacks = "has no answer of its own" if first.answer is None else f"answers {first.answer[:80]!r} itself"
+    share = f"{len(wrong)} of {len(questions)} questions"
+    return f"{first.family.text}: its own answers do not score 1 on {share}: {first.name} {lacks}"
+
+
+def _policies(questions):
+    """Name -> the answers to the questions of one who has no skill: always the same, or copied out of the question."""
+    copies = [_copies(question.text) for question in questions]
+    return ({f"always {answer!r}": [answer] * len(questions) for answer in FIXED_ANSWERS}
+            | {name: [copied.get(name, "") for copied in copies] for some in copies for name in some})
+
+
+def _copies(text):
+    """Name -> answer that is copied out of a question: each line, the last one, what stands behind the last colon."""
+    lines = [re.sub(r"^[\s.*•-]*(\d+[.):])?\s*", "", line).strip() for line in text.splitlines() if line.strip()]
+    found = {f"line {number}": line for number, line in enumerate(lines[:LINES_COPIED], 1)}
+    return found | {"the last line": lines[-1], "the text behind the last colon": text.rpartition(":")[2].strip()}
+
+
+def _mean(values):
+    values = list(values)
+    return sum(values) / len(values)

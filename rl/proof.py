@@ -1,0 +1,158 @@
+"""The steps of grpo_proof.py for one family: questions, samples before training, greedy answers, training.
+
+Sampling, grading and updating are the training loop's own (rl/loop.py); what is here decides on which questions, and keeps what
+was done on disk so that a run that was killed goes on.  What is predicted from the samples is rl/forecast.py."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rl import checkpoint, grpo, lora, pretrained
+from rl.datalog import RunLog
+from rl.errors import InputError
+from rl.generate import step_key
+from rl.gym import Family, Gym, Question, UnusableSeeds
+from rl.loop import Prompt, grade, judged, sample, sampling_of, train_step
+from rl.probe import EVAL_STEP, PROBE_STEP
+from rl.settings import Settings
+from rl.signals import Interrupted
+from rl.taskset import batch
+
+PREDICT_FROM, EVALUATE_FROM = 500, 100_000  # first seeds; training takes those from 0 that are not of the prediction
+UNUSABLE = 0.05  # share of seeds that may make no question: basic_arithmetic divides by zero once in a million
+
+
+class Seeds(NamedTuple):
+    """Which seeds make which questions; no two of the three share one."""
+
+    predict: range
+    evaluate: range
+    train: int  # how many
+
+
+def seeds_of(settings: Settings) -> Seeds:
+    """The seeds that these settings ask for; InputError where those of training would run into the held-out ones."""
+    p, t = settings.proof, settings.trainer
+    needed = t.steps * t.tasks_per_step
+    if needed + p.predict_tasks > EVALUATE_FROM or PREDICT_FROM + p.predict_tasks > EVALUATE_FROM:
+        raise InputError(f"STEPS={t.steps} x TASKS_PER_STEP={t.tasks_per_step} with PREDICT_TASKS={p.predict_tasks}: training "
+                         f"would take {needed} seeds from 0 and reach the held-out ones, which begin at {EVALUATE_FROM}; lower "
+                         "one of them")
+    return Seeds(range(PREDICT_FROM, PREDICT_FROM + p.predict_tasks), range(EVALUATE_FROM, EVALUATE_FROM + p.eval_n), needed)
+
+
+def training_questions(gym: Gym, family: Family, seeds: Seeds, unseen: Sequence[Question]) -> list[Question]:
+    """The first questions of training, in the order of their seeds, that read like none of `unseen`."""
+    taken, texts, seed = [], {question.text for question in unseen}, 0
+    while len(taken) < seeds.train:
+        ahead = [s for s in range(seed, min(seed + seeds.train, EVALUATE_FROM)) if s not in seeds.predict]
+        if not ahead:
+            raise InputError(f"{family.text}: of its questions below seed {EVALUATE_FROM} only {len(taken)} are no held-out "
+                             f"question over again, and training needs {seeds.train}: lower STEPS, or leave this family out")
+        seed = ahead[-1] + 1
+        taken += [question for question in usable(gym, family, ahead) if question.text not in texts]
+    return taken[: seeds.train]
+
+
+def usable(gym: Gym, family: Family, seeds: Sequence[int]) -> list[Question]:
+    """The questions of those seeds that make one; InputError where more than a twentieth do not."""
+    try:
+        return gym.questions(family, seeds)
+    except UnusableSeeds as error:
+        if len(error.seeds) > len(seeds) * UNUSABLE:
+            raise
+        print(f"{family.text}: left out {error}", flush=True)
+        return gym.questions(family, [seed for seed in seeds if seed not in error.seeds])
+
+
+# ---- before training -------------------------------------------------------------------------------------------------
+
+
+def sampled(model, prompts: Sequence[Prompt], grader, settings: Settings) -> list[list]:
+    """The samples of each prompt, drawn by the call that training makes, with the adapter that training begins with."""
+    adapter, groups, P = first_adapter(model.cfg, settings), [], settings.trainer.tasks_per_step
+    for start in range(0, len(prompts), P):
+        groups += judged(model, adapter, prompts[start : start + P], grader, settings, PROBE_STEP, P).groups
+    return [list(group.samples) for group in groups]
+
+
+def first_adapter(cfg, settings: Settings):
+    """The adapter that training begins with: it changes nothing yet."""
+    m = settings.model
+    return lora.init(grpo.adapter_key(settings.trainer.seed), cfg, m.lora_rank, m.lora_alpha)
+
+
+def greedy(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings) -> list[dict]:
+    """One greedy answer to each prompt with its scores, in order; as many at a time as a training step has rows."""
+    sampling, at_once, rows = sampling_of(settings)._replace(temperature=0.0), rows_of_a_step(settings), []
+    for start in range(0, len(prompts), at_once):
+        part = prompts[start : start + at_once]
+        rollouts, texts = sample(model, adapter, part, 1, sampling, step_key(settings.trainer.seed, EVAL_STEP), at_once)
+        groups, _ = grade(grader, part, rollouts, texts)
+        rows += [{"seed": prompt.task.seed, "question": prompt.task.text, "gold": prompt.task.answer, "answer": answer.text,
+                  "score": answer.reward, **answer.scores, "verdict": answer.verdict, "detail": answer.detail,
+                  "tokens": answer.tokens, "finish": answer.finish}
+                 for prompt, group in zip(part, groups, strict=True) for answer in group.samples]
+    return rows
+
+
+def rows_of_a_step(settings: Settings) -> int:
+    """How many samples are drawn at a time."""
+    return settings.trainer.tasks_per_step * settings.generation.group
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+class Trained(NamedTuple):
+    """What training came to."""
+
+    adapter: dict
+    done: bool  # False where MAX_HOURS ended it before STEPS
+
+
+def train(run: Path, model, prompts: Sequence[Prompt], grader, settings: Settings, signals, progress, deadline: float) -> Trained:
+    """Train on each prompt once, in shuffled order; goes on from the latest checkpoint in `run` where there is one.
+
+    `deadline` is in time.monotonic's seconds, 0 for none.  An interruption saves first and is raised again."""
+    t, r, base_model = settings.trainer, settings.run, pretrained.hub_name(settings.model.model)
+    if checkpoint.steps(run):
+        state, step = checkpoint.restore(run, model.cfg, settings.model.lora_rank)
+        log = RunLog.resume(run, step)
+    else:
+        run.mkdir(parents=True, exist_ok=True)
+        state, step = grpo.init_state(first_adapter(model.cfg, settings)), 0
+        log = RunLog.resume(run, 0)  # rows of a run that was killed before its first checkpoint go
+    saved = step
+
+    def save():
+        nonlocal saved
+        checkpoint.save(run, step, state, t.seed, base_model, r.keep_last, r.keep_every)
+        saved = step
+
+    try:
+        while step < t.steps and not (deadline and time.monotonic() >= deadline):
+            chosen = [prompts[i] for i in batch(prompts, step, t.tasks_per_step, t.seed)]
+            new_state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
+            with signals.held():
+                state, step = new_state, step + 1
+                log.completions(step, groups)
+                log.step(step, metrics)
+                progress.step(step, metrics, sum(len(group.samples) for group in groups))
+                if step % r.save_every == 0 or step == t.steps:
+                    save()
+        if saved != step:
+            with signals.held():
+                save()
+    except Interrupted:
+        if saved != step:
+            save()
+        raise
+    return Trained(state.adapter, step == t.steps)
+
+
+def control_of(settings: Settings) -> Settings:
+    """The same with the rewards of each step dealt out at random."""
+    return replace(settings, reward=replace(settings.reward, shuffle_rewards=True))

@@ -1,0 +1,120 @@
+"""The rule, its borders, outcomes and tallies, against numbers worked out by hand and a slow bootstrap."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from rl import forecast
+from rl.forecast import Forecast, Outcome, outcome, resolution, tally, verdict
+from rl.stats import Gain
+
+
+def scores(rows):
+    return np.array(rows, float)
+
+
+def test_a_forecast_by_hand():
+    """Four tasks of four samples: shares of right samples, of solved tasks, of tasks whose scores differ, and the mean."""
+    found = forecast.forecast(scores([[1, 0, 0, 0], [0.5, 0.5, 0.5, 0.5], [1, 1, 1, 1], [0, 0.2, 0, 0]]))
+
+    assert found.pass_1 == 5 / 16
+    assert found.pass_k == 2 / 4
+    assert found.mean == pytest.approx((1 + 2 + 4 + 0.2) / 16)
+    assert found.signal == 2 / 4
+    assert found.improves and found.reason == ""
+
+
+@pytest.mark.parametrize("pass_1, mean, signal, named", [
+    (0.0, 0.05, 1.0, "too hard"), (0.0, 0.0501, 0.25, ""), (0.9, 0.95, 1.0, "mastered"), (0.8999, 0.95, 0.25, ""),
+    (0.5, 0.5, 0.2499, "no signal"), (0.0, 0.0, 0.0, "too hard"), (0.95, 0.95, 0.0, "mastered")])
+def test_the_rule_at_its_borders(pass_1, mean, signal, named):
+    """Above 0.05, below 0.9, at least 0.25; the first condition that fails gives its name and its figure."""
+    why = forecast.why_not(pass_1, mean, signal)
+
+    assert why.startswith(named) and bool(why) == bool(named)
+
+
+def test_partial_scores_are_no_right_answers():
+    """A family that only ever earns partial credit has pass@1 0, and still a mean and a signal."""
+    found = forecast.forecast(scores([[0.5, 0.9], [0.3, 0.3]]))
+
+    assert (found.pass_1, found.pass_k, found.mean, found.signal) == (0.0, 0.0, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("bad", [[], [[]], [0.5], [[0.5, float("nan")]], [[1.1]], [[-0.1]]])
+def test_scores_that_are_none(bad):
+    """A missing score, or one out of range, is an error and not a forecast."""
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        forecast.forecast(bad)
+
+
+def test_an_outcome_agrees_with_a_slow_bootstrap():
+    """Gain, interval and p are those of resampling tasks one by one, within the resamples' own error."""
+    draw = random.Random(3)
+    before = [float(draw.random() < 0.4) for _ in range(200)]
+    after = [max(value, float(draw.random() < 0.12)) for value in before]
+    found = outcome(before, after)
+
+    gains = []
+    for _ in range(4000):
+        chosen = [draw.randrange(200) for _ in range(200)]
+        gains.append(math.fsum(after[i] - before[i] for i in chosen) / 200)
+    gains.sort()
+    assert found.gain.value == pytest.approx((sum(after) - sum(before)) / 200)
+    assert (found.gain.low, found.gain.high) == pytest.approx((gains[100], gains[3899]), abs=0.01)
+    assert found.improved and found.gain.p == pytest.approx(sum(g <= 0 for g in gains) / 4000, abs=0.01)
+
+
+def test_an_interval_agrees_with_the_closed_form():
+    """For 200 paired differences the percentile interval is the normal one to within a tenth of its width."""
+    before, after = [0.0] * 200, [1.0] * 60 + [0.0] * 140
+    found, deviation = outcome(before, after), math.sqrt(0.3 * 0.7 / 200)
+
+    assert found.gain.low == pytest.approx(0.3 - 1.96 * deviation, abs=0.012)
+    assert found.gain.high == pytest.approx(0.3 + 1.96 * deviation, abs=0.012)
+
+
+def test_small_differences_are_undecided():
+    """Six points of 200 tasks decide, less does not, however sure the sign; the bound goes with the root of the tasks."""
+    sure_but_small = outcome([0.0] * 200, [0.05] * 200)
+
+    assert sure_but_small.improved and not sure_but_small.decided
+    assert verdict(True, sure_but_small) == "undecided"
+    assert outcome([0.0] * 200, [1.0] * 12 + [0.0] * 188).decided
+    assert resolution(200) == 0.06 and resolution(50) == pytest.approx(0.12)
+
+
+def test_no_change_is_no_improvement():
+    """Equal answers have p 1; a loss is decided and no improvement."""
+    same, worse = outcome([1.0, 0.0] * 50, [1.0, 0.0] * 50), outcome([1.0] * 100, [0.5] * 100)
+
+    assert same.gain.p == 1 and not same.improved
+    assert worse.decided and not worse.improved
+    assert verdict(False, worse) == "held" and verdict(True, worse) == "did not hold"
+
+
+def made(pass_1, improves, improved, decided=True):
+    gain = Gain(0.2 if improved else -0.2, 0.1, 0.3, 0.0)
+    return Forecast(pass_1, 1.0, pass_1, 0.5, improves, "" if improves else "too hard"), Outcome(0, 0, gain, improved, decided)
+
+
+def test_rules_are_counted_over_decided_families():
+    """Five families, one undecided: each rule's four cells and its share of sayings that came true, by hand."""
+    pairs = [made(0.5, True, True), made(0.05, True, False), made(0.95, False, True), made(0.0, False, False),
+             made(0.5, True, True, decided=False)]
+    found = {line.rule: line for line in tally(pairs)}
+
+    assert found["this rule"][1:5] == (1, 1, 1, 1)
+    assert found["always yes"][1:5] == (2, 2, 0, 0)
+    assert found["never"][1:5] == (0, 0, 2, 2)
+    assert found["p(1 - p) >= 0.09"][1:5] == (1, 0, 1, 2)
+    assert found["p(1 - p) >= 0.09"].right.value == 0.75
+    assert math.isnan(tally([])[0].right.value)
+
+
+def test_the_variance_rule_takes_its_borders_in():
+    """pass@1 of exactly 0.1 and 0.9 have variance 0.09, rounding notwithstanding."""
+    says = forecast.RULES[3].says
+    assert says(made(0.1, True, True)[0]) and says(made(0.9, True, True)[0]) and not says(made(0.0999, True, True)[0])

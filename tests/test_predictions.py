@@ -1,0 +1,102 @@
+"""The file of predictions: written whole, read back, refused when it was touched or is of another experiment."""
+
+import json
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rl import predictions
+from rl.errors import InputError
+from rl.predictions import Predicted
+from rl.settings import Settings
+
+AUDIT = {"gold": 1.0, "floor": 0.1, "floor_strict": 0.0, "policy": "'1'", "farmable": False, "problems": []}
+SCORES = {"score": [[1.0, 0.0], [0.0, 0.0]], "strict": [[1, 0], [0, 0]], "lenient": [[1, 0], [1, 0]]}
+ENTRIES = [Predicted("chain_sum", AUDIT, "", SCORES),
+           Predicted("broken", AUDIT, "its own gold answer scores 0.5", {})]
+ABOUT = {"time": "2026-01-01T00:00:00", "model": "m", "weights": "abc", "package": "reasoning-gym 1"}
+
+
+@pytest.fixture
+def out(tmp_path):
+    predictions.write(tmp_path, ABOUT, Settings(), ENTRIES)
+    return tmp_path
+
+
+def check(out, settings=None, weights="abc", package="reasoning-gym 1", families=("chain_sum",)):
+    document, _ = predictions.read(out / predictions.NAME)
+    return predictions.check(document, out / predictions.NAME, weights, package, settings or Settings(), list(families))
+
+
+def test_they_come_back_as_written(out):
+    """What is read are the entries, and the forecast that the file shows is the one its scores give."""
+    assert check(out, families=("chain_sum", "broken")) == ENTRIES
+    stored = json.loads((out / predictions.NAME).read_text())["families"]
+    assert stored[0]["forecast"] == ENTRIES[0].forecast._asdict() and "forecast" not in stored[1]
+
+
+def test_sha256sum_agrees(out):
+    """The digest's file is what sha256sum checks."""
+    assert subprocess.run(["sha256sum", "-c", predictions.DIGEST], cwd=out, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("change", [lambda data: data.replace(b"true", b"false", 1), lambda data: data + b" ", lambda data: b""])
+def test_one_changed_byte_is_refused(out, change):
+    """Predictions that were touched afterwards prove nothing."""
+    path = out / predictions.NAME
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(InputError, match="not what was predicted"):
+        predictions.read(path)
+
+
+@pytest.mark.parametrize("missing", [predictions.NAME, predictions.DIGEST])
+def test_both_files_are_needed(out, missing):
+    """Without the predictions, or without their digest, there is nothing to train by."""
+    (out / missing).unlink()
+    with pytest.raises(InputError, match="predict first"):
+        predictions.read(out / predictions.NAME)
+
+
+def test_another_experiment_is_refused_with_all_its_differences(out):
+    """Model, package, settings and families that differ are named together, with both values and the nearest family."""
+    settings = Settings()
+    other = replace(settings, trainer=replace(settings.trainer, steps=7, learning_rate=0.5))
+    with pytest.raises(InputError) as caught:
+        check(out, other, weights="xyz", package="reasoning-gym 2", families=["chain_sums"])
+
+    said = str(caught.value)
+    for part in ("weights are xyz", "reasoning-gym 2", "STEPS=7: predicted with 600", "LEARNING_RATE=0.5", "nearest: chain_sum"):
+        assert part in said, part
+
+
+def test_a_rule_that_was_changed_is_refused(out, monkeypatch):
+    """Predictions made under other constants are not this rule's."""
+    monkeypatch.setattr(predictions.forecast, "SIGNAL_MIN", 0.2)
+    with pytest.raises(InputError, match="the rule: predicted with"):
+        check(out)
+
+
+def test_what_changes_no_result_may_differ(out):
+    """Memory, speed, places and the choice among predicted families are free; what is measured is not."""
+    s = Settings()
+    free = replace(s, model=replace(s.model, remat="mlp", model="elsewhere"), run=replace(s.run, out="x", save_every=3),
+                   proof=replace(s.proof, families="chain_sum", control_arm=False))
+    assert check(out, free)
+    for section, name, value in (("proof", "eval_n", 10), ("generation", "group", 4), ("model", "lora_rank", 4)):
+        with pytest.raises(InputError, match=name.upper()):
+            check(out, replace(s, **{section: replace(getattr(s, section), **{name: value})}))
+
+
+def test_the_fingerprint_tells_weights_apart():
+    """One changed number in the first or the last layer is another model; the same numbers in half precision are the same."""
+    def params():
+        layer = {"self_attn": {"q_proj": {"weight": np.ones((2, 2))}}, "mlp": {"down_proj": {"weight": np.ones((2, 2))}}}
+        return {"norm": np.ones(2), "layers": [layer, {"mlp": {"down_proj": {"weight": np.ones((2, 2))}}}]}
+    first = predictions.fingerprint(params())
+    changed = params()
+    changed["layers"][1]["mlp"]["down_proj"]["weight"][0, 0] = 2
+
+    assert predictions.fingerprint(changed) != first
+    assert predictions.fingerprint({**params(), "norm": np.ones(2, np.float16)}) == first
