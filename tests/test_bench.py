@@ -30,10 +30,12 @@ def test_the_work_of_a_token_is_what_the_hand_says():
 @pytest.mark.parametrize("arguments, words", [
     (["--parts", "sampler,magic"], "unknown part 'magic'"), (["--rounds", "0"], "--rounds 0"),
     (["--workload", "nowhere.py"], "no such file"), (["--fast"], "unrecognized")])
-def test_wrong_arguments_are_refused(root, arguments, words):
+def test_wrong_arguments_are_refused(capsys, arguments, words):
     """One message, exit code 2, before any model."""
-    done = run(root, *arguments)
-    assert done.returncode == 2 and words in done.stderr and not done.stdout
+    with pytest.raises(SystemExit) as ended:
+        bench.main(arguments)
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and words in said.err and not said.out
 
 
 def test_wrong_settings_are_refused(root):
