@@ -85,7 +85,8 @@ def test_groups_without_signal_are_replaced_in_the_order_of_the_tasks(world):
     assert batch.rollouts.prompt_B.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
     assert batch.rollouts.ids_BT[:, 0].tolist() == [1] * 8 + [2] * 4 + [3] * 4
     assert batch.advantage_PN.shape == (4, 4) and len(batch.rollouts.finish_B) == len(batch.grading_s) == 16
-    metrics = loop.extra_metrics(batch, 2, Settings(generation=GenerationSettings(dynamic_sampling=True)))
+    dynamic = Settings(generation=GenerationSettings(dynamic_sampling=True))
+    metrics = loop.extra_metrics(batch, loop.objective_of(dynamic), dynamic)
     assert metrics == {"sampled_groups": 4, "discarded_groups": 2}
 
 
