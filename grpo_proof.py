@@ -72,7 +72,7 @@ def main() -> int:
     command.make_folder(out)
     with (Signals() as signals, claimed(out), Gym(settings.proof.score_seconds) as gym):
         families = parse_families(settings.proof.families, gym)
-        loaded = command.with_remat(loaded, source.cfg, dtype, settings.generation.max_prompt_tokens // 4)
+        loaded = command.with_memory(loaded, source.cfg, dtype, settings.generation.max_prompt_tokens // 4)
         work = Work(loaded, seeds, gym, pretrained.load(source, dtype), signals, out)
         command.announce(loaded, {"out": str(out), **facts, "questions": package_of(gym)})
         if predicting:

@@ -45,7 +45,7 @@ def main() -> int:
     rules = source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens
     prompts, unseen_prompts = prepare(tasks, *rules), prepare(unseen, *rules)
     check_room([prompt.ids for prompt in prompts + unseen_prompts], settings.generation.max_new_tokens, source.cfg)
-    loaded = command.with_remat(loaded, source.cfg, dtype, max(len(prompt.ids) for prompt in prompts))
+    loaded = command.with_memory(loaded, source.cfg, dtype, max(len(prompt.ids) for prompt in prompts))
     settings = loaded.settings
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
@@ -59,7 +59,7 @@ def main() -> int:
         model = pretrained.load(source, dtype)
         log = RunLog.resume(run, step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
-                                  "remat": f"{settings.model.remat} ({loaded.origins['remat']})",
+                                  **command.memory_facts(loaded),
                                   "trained values": f"{lora.count(state.adapter):,}"})
         command.write_config(run, loaded, sandbox.description)
         tracked.begin(values_of(settings), config.recorded(run)["started"], step, bool(settings.run.resume))

@@ -2,6 +2,7 @@
 
 What is asked and what the replies mean is rl/gym.py's; the other side is rl/_gym_worker.py."""
 
+import contextlib
 import json
 import os
 import select
@@ -15,7 +16,7 @@ from rl.errors import InputError
 
 INSTALL = "pip install reasoning-gym==0.1.25"
 WORKER_FILE = Path(__file__).with_name("_gym_worker.py")
-START_S = 120.0     # wall seconds that the worker has to start
+START_S, STOP_S = 120.0, 2.0     # wall seconds that the worker has to start, and to end by itself
 PASSED_ON = ("PATH", "HOME", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")   # none of the trainer's tokens and keys
 # The hash seed: five families draw from sets.  One thread: a process with several must not fork.
 FIXED = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -104,13 +105,14 @@ class Worker:
         """Ends it, and its child with it; its last words."""
         if self._process is None:
             return ""
-        self._process.kill()
-        self._process.stdout.close()
-        try:
+        with contextlib.suppress(BrokenPipeError):    # what it did not read any more
             self._process.stdin.close()
-        except BrokenPipeError:    # what it did not read any more
-            pass
-        self._process.wait()
+        try:
+            self._process.wait(STOP_S)    # it ends with its stdin, and clears away what Matplotlib may have put in /tmp
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
         words = os.pread(self._errors, 4000, 0).decode("utf-8", "replace").strip().splitlines()
         os.close(self._errors)
         self._process = None

@@ -17,10 +17,12 @@ import signal
 import sys
 import time
 
-RESULT_FD, LINE_CAP, SETUP_S = 3, 1 << 16, 10.0
+RESULT_FD, LINE_CAP, TEXT_KEPT, SETUP_S = 3, 1 << 16, 100, 10.0
 STARVED_FACTOR = 20       # wall time over the limit in which a child that never got the CPU may go on
-WARM_UP = ("", "banana", "1", "-1.5", "1/2", "a, b", "[1, 2]", "(x + 1)*2", '["a"]', '{"a": 1}')
-HEARD, CODE = set(), set()    # since the present answer's scoring began, in children: audit events; words of code that ran
+# Each kind of text that some scorer reads; SymPy loads itself bit by bit, so those that run it need more of them.
+WARM_UP = ("", "banana", "1", "-1.5", "1/2", "a, b", "[1, 2]", '["a"]', '{"a": 1}', "(x + X + 1)*2", "simplify(1/x)",
+           "sin(x)*exp(x)*sin(X)*exp(X)", "integrate(sin(x)*exp(x), x)", "Matrix([[x, X]])", "Poly(x, x, domain=EX)", "solve(x)")
+HEARD, CODE = {}, set()   # since an answer's scoring began, in children: audit events with a detail; words of code that ran
 READY = b"ready\n"
 
 
@@ -45,7 +47,7 @@ def may_be_code(answer):
 
 
 def _listen(event, args):
-    HEARD.add(event)
+    HEARD.setdefault(event, f" of {args[0]}" if event == "import" else "")
     if event == "exec":
         CODE.update(part for part in (*args[0].co_names, *args[0].co_consts) if type(part) is str and part)
 
@@ -63,8 +65,8 @@ def _child(layers, jobs, results):
             HEARD.clear()
             CODE.clear()
             value, failed = score(dataset, entry, answer)
-            if denied := sorted(HEARD & {"import", "open"}):
-                value, failed = 0.0, f"denied {denied[0]}"
+            if denied := [event for event in ("import", "open") if event in HEARD]:
+                value, failed = 0.0, f"denied {denied[0]}{HEARD[denied[0]]}"
             os.write(RESULT_FD, json.dumps([value, failed, any(word in answer for word in CODE)]).encode() + b"\n")
     finally:
         os._exit(0)
@@ -130,13 +132,14 @@ class Scorer:
     def __init__(self, book, layers, seconds, owner):
         self._book, self._layers, self._seconds, self._owner = book, layers, seconds, owner
 
-    def score(self, jobs):
-        """[score, why there is none or "", whether words of it ran as code] of each [family, config, seed, answer], in order."""
-        loaded = [(*self._book.warmed(*place), answer) for *place, answer in jobs]
+    def score(self, jobs, ours):
+        """[score, why there is none or "", whether words of it ran as code] of each (family, config, seed, text, answer).
+
+        ours: no answer is a stranger's, so that they all may share a child."""
+        loaded = [(*self._book.ready(*place), answer) for *place, answer in jobs]
         self._layers.freeze_memory()
-        tame = [index for index, job in enumerate(loaded) if not may_be_code(job[2])]
-        batches = [[index] for index, job in enumerate(loaded) if may_be_code(job[2])]
-        found = {}
+        tame = [index for index, (_, _, answer) in enumerate(loaded) if ours or not may_be_code(answer)]
+        batches, found = [[index] for index in range(len(jobs)) if index not in set(tame)], {}
         while batches or tame:
             batch = batches.pop() if batches else tame
             rows = self._run([loaded[index] for index in batch])
@@ -165,6 +168,6 @@ def parsed(line):
     """A child's report, or None if it is none: what ran there may have written anything."""
     try:
         value, failed, ran = json.loads(line)
-        return [min(max(float(value), 0.0), 1.0), str(failed)[:100], bool(ran)] if math.isfinite(value) else None
-    except (ValueError, TypeError, RecursionError):
+        return [min(max(float(value), 0.0), 1.0), str(failed)[:TEXT_KEPT], bool(ran)] if math.isfinite(value) else None
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None

@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import random
 import sys
 import typing
 
@@ -78,6 +79,7 @@ class Book:
         """(a dataset of that family and config, its question for the seed); whatever the family raises comes through."""
         kind = family, json.dumps(config, sort_keys=True)
         if (*kind, seed) not in self._entries:
+            random.seed(seed)    # list_functions draws from here
             dataset = self._dataset_of(family, size=1, seed=seed, **config)
             entry = dataset[0]
             if len(self._entries) >= ENTRIES_KEPT:
@@ -87,9 +89,11 @@ class Book:
             self._entries[*kind, seed] = entry
         return self._datasets[kind], self._entries[*kind, seed]
 
-    def warmed(self, family, config, seed):
-        """`entry`, when all that scoring loads on first use has been loaded."""
+    def ready(self, family, config, seed, text):
+        """`entry`, when all that scoring loads on first use has been loaded; ValueError where its question is not `text`."""
         dataset, entry = self.entry(family, config, seed)
+        if entry["question"] != text:
+            raise ValueError(f"{family}/{seed} is another question in this version: {entry['question'][:80]!r}")
         if family not in self._warm:
             self._warm.add(family)
             self._warm_up(dataset, entry, gold(entry))

@@ -85,14 +85,24 @@ def with_adapter(loaded: config.Loaded) -> config.Loaded:
     return config.adopt(loaded, {"lora_rank": stored.rank, "lora_alpha": stored.alpha}, f"LORA {settings.model.lora}")
 
 
-def with_remat(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: int) -> config.Loaded:
-    """The settings with what REMAT=auto comes to for these shapes on this machine; a resumed run has it on record already."""
-    settings = loaded.settings
-    if settings.model.remat != "auto":
+def with_memory(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: int) -> config.Loaded:
+    """The settings with what REMAT=auto and UPDATE_SAMPLES=0 come to here; a resumed run has them on record already."""
+    model = loaded.settings.model
+    if loaded.settings.run.resume or (model.remat != "auto" and model.update_samples):
         return loaded
-    budget, whose = memory_budget(settings.model.memory_gb)
-    remat = plan.pick_remat(cfg, dtype, settings, prompt_tokens, budget)
-    return config.decide(loaded, "remat", remat, f"the quickest that fits {size(budget)}, {whose}")
+    budget, whose = memory_budget(model.memory_gb)
+    remat, samples = plan.pick_update(cfg, dtype, loaded.settings, prompt_tokens, budget)
+    for name, left_open, value in (("remat", "auto", remat), ("update_samples", 0, samples)):
+        if getattr(model, name) == left_open:
+            loaded = config.decide(loaded, name, value, f"the quickest that fits {size(budget)}, {whose}")
+    return loaded
+
+
+def memory_facts(loaded: config.Loaded) -> dict[str, str]:
+    """What the log says of the memory plan."""
+    m, origins = loaded.settings.model, loaded.origins
+    part = "whole groups" if m.update_samples >= loaded.settings.generation.group else f"{m.update_samples} samples of a group"
+    return {"remat": f"{m.remat} ({origins['remat']})", "backward pass": f"of {part} at a time ({origins['update_samples']})"}
 
 
 def open_sandbox(settings: Settings) -> Sandbox:
@@ -157,9 +167,11 @@ def dry_run(loaded: config.Loaded) -> int:
     cfg, whereabouts = look_for_model(settings.model.model)
     dtype, _ = pick_dtype(settings.model.dtype)
     prompt = min(ASSUMED_PROMPT, settings.generation.max_prompt_tokens)
-    loaded = with_remat(loaded, cfg, dtype, prompt)
+    loaded = with_memory(loaded, cfg, dtype, prompt)
     figures = plan.memory(cfg, dtype, loaded.settings, prompt)
-    print(f"\nmemory, {dtype}, REMAT={loaded.settings.model.remat}, prompts of {prompt} tokens, every sample at full length:")
+    m = loaded.settings.model
+    print(f"\nmemory, {dtype}, REMAT={m.remat}, UPDATE_SAMPLES={m.update_samples}, prompts of {prompt} tokens, every sample at "
+          "full length:")
     for name, value in figures.items():
         print(f"  {name:<32}{size(value):>10}")
     print(f"disk: up to {size(disk_need(cfg, settings))}")

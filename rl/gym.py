@@ -14,6 +14,7 @@ reasoning-gym, and Linux. Not judged: whether a family is too hard or too easy f
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -30,7 +31,9 @@ SYSTEM = "Give only the final answer, without any explanation."
 GYM_VERDICTS = ("right", "partial", "wrong", "unscorable")
 QUESTION_S, SLOWEST = 60.0, 25    # wall seconds for a question; a score may take this many times its limit, then all is lost
 
-FIXED_ANSWERS = ("", "banana", "0", "1", "2", "12345678", "True", "False", "Yes", "No", "None")
+# The last three because puzzle24 does not look which numbers are used, and some scorers run the answer beside the right one.
+FIXED_ANSWERS = ("", "banana", "0", "1", "2", "12345678", "True", "False", "Yes", "No", "None",
+                 "1*1*4*6", "entry['answer']", "entry['metadata']['solutions'][0]")
 LINES_COPIED = 40
 # An answer without skill that is right on a fifth of the questions is, if it is tried at all, right in 5 groups of 6 at 8
 # samples, so GRPO finds it.  And a quarter of the reward for nothing is more than most models earn honestly at the start.
@@ -121,11 +124,14 @@ class Gym:
             scores.append(Score(raw, raw >= 1, any(rows[one][0] >= 1 for one in several), failed))
         return scores
 
-    def rows(self, texts: Sequence[tuple[Question, str]]) -> dict[tuple[Question, str], tuple[float, str, bool]]:
-        """(raw score, why there is none, whether words of the text ran as code) of each text, exactly as it stands."""
+    def rows(self, texts: Sequence[tuple[Question, str]], ours=False) -> dict[tuple[Question, str], tuple[float, str, bool]]:
+        """(raw score, why there is none, whether words of the text ran as code) of each text, exactly as it stands.
+
+        ours: no text is a model's, so that they may share a process even if they look like code, which is quicker."""
         different = list(dict.fromkeys(texts))
-        jobs = [[*_place(question.family).values(), question.seed, text] for question, text in different]
-        rows = self.worker.ask({"do": "score", "jobs": jobs}, QUESTION_S * 2 + SLOWEST * self.seconds * len(jobs)) if jobs else []
+        jobs = [[*_place(question.family).values(), question.seed, question.text, text] for question, text in different]
+        limit = QUESTION_S * 2 + SLOWEST * self.seconds * len(jobs)
+        rows = self.worker.ask({"do": "score", "jobs": jobs, "ours": ours}, limit) if jobs else []
         if rows is None:
             raise InputError(f"scoring {len(jobs)} answers took Reasoning Gym's worker more than {SLOWEST} times their limit of "
                              f"{self.seconds} s each; nothing was scored")
@@ -145,14 +151,14 @@ def readings(text: str) -> list[str]:
     """What a lenient reader may take an answer to be, duplicates removed; the first is the answer stripped of white space.
 
     The whole; its last line that is not empty; what the only <answer> tag holds; what the last \\boxed{} holds; what stands
-    behind the last "answer is" or "="; the last number without its thousands commas. And each of them without the markup,
-    quotes and full stop around it."""
+    behind the last "answer is", "answer:" or "="; the last number, without thousands commas. And each of them without the
+    markup, quotes and full stop around it."""
     whole = text.strip()
     found = [whole, whole.splitlines()[-1].strip() if whole else ""]
     tags = re.findall(r"<answer>(.*?)</answer>", whole, re.S)
     found += tags if len(tags) == 1 else []
     found += _boxed(whole)
-    found += re.split(r"(?i:answer is)\s*:?|=", whole)[1:][-1:]
+    found += re.split(r"(?i:\banswer(?: is:?|:))|=", whole)[1:][-1:]
     found += [number.replace(",", "") for number in re.findall(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?", whole)[-1:]]
     found = [reading.strip() for reading in found]
     return list(dict.fromkeys(found + [reading.strip("*`$\"'. \n") for reading in found]))
@@ -211,24 +217,26 @@ class Audit(NamedTuple):
 def audit(gym: Gym, family: Family, seeds: Sequence[int]) -> Audit:
     """The family judged on these seeds' questions: its own answers, and those that anybody could give."""
     questions = gym.questions(family, seeds)
-    policies = {f"always {answer!r}": [answer] * len(questions) for answer in FIXED_ANSWERS}
-    copies = [_copies(question.text) for question in questions]
-    policies |= {name: [copied.get(name, "") for copied in copies] for some in copies for name in some}
-    golds = [(question, question.answer) for question in questions if question.answer is not None]
-    rows = gym.rows(golds + [pair for answers in policies.values() for pair in zip(questions, answers, strict=True)])
-    wrong = [question for question in questions if question.answer is None or rows[question, question.answer][0] < 1]
+    policies = _policies(questions)
+    rows = gym.rows([pair for answers in policies.values() for pair in zip(questions, answers, strict=True)], ours=True)
+    golds = gym.rows([(question, (question.answer or "").strip()) for question in questions], ours=True)
+    wrong = [question for question, text in golds if question.answer is None or golds[question, text][0] < 1]
+    # Where many answers are right the family gives the first that it finds, and where it finds none, anything.
+    unsound = [question for question in wrong if question.answer is None or not question.example]
     earned = {name: [rows[pair][0] for pair in zip(questions, answers, strict=True)] for name, answers in policies.items()}
     strict = {name: _mean(raw >= 1 for raw in raws) for name, raws in earned.items()}
     floor = {name: _mean(raws) for name, raws in earned.items()}
     best = max(policies, key=lambda name: max(strict[name] / FARMED_STRICT, floor[name] / FARMED_RAW))
-    farmable = strict[best] >= FARMED_STRICT or floor[best] >= FARMED_RAW
-    problems = [_gold_problem(family, wrong[0], len(wrong), len(questions))] if wrong else []
-    # Where many answers are right the family gives the first that it finds, and where it finds none, anything.
-    unsound = [question for question in wrong if question.answer is None or not question.example]
-    refusal = _gold_problem(family, unsound[0], len(unsound), len(questions)) if unsound else ""
-    if farmable:
+    problems = [_gold_problem(wrong, questions)] if wrong else []
+    if any(rows[question, "banana"][2] for question in questions):
+        problems.append(f"{family.text}: its scorer runs the answer as code")
+    if failed := Counter(why for _, why, _ in rows.values() if why):
+        problems.append(f"{family.text}: of {len(rows)} answers some could not be scored: "
+                        + ", ".join(f"{why} ({count})" for why, count in sorted(failed.items())))
+    if farmable := strict[best] >= FARMED_STRICT or floor[best] >= FARMED_RAW:
         problems.append(f"{family.text}: {best} earns {floor[best]:.2f} and is right on {strict[best]:.0%} of the questions")
-    return Audit(1 - len(wrong) / len(questions), floor[best], strict[best], best, farmable, tuple(problems), refusal)
+    return Audit(1 - len(wrong) / len(questions), floor[best], strict[best], best, farmable, tuple(problems),
+                 _gold_problem(unsound, questions) if unsound else "")
 
 
 def refused(found: Audit) -> str:
@@ -236,9 +244,18 @@ def refused(found: Audit) -> str:
     return found.refusal
 
 
-def _gold_problem(family, question, wrong, all_of_them):
-    lacks = "has no answer of its own" if question.answer is None else f"answers {question.answer[:80]!r} itself"
-    return f"{family.text}: its own answers do not score 1 on {wrong} of {all_of_them} questions: {question.name} {lacks}"
+def _gold_problem(wrong, questions):
+    first = wrong[0]
+    lacks = "has no answer of its own" if first.answer is None else f"answers {first.answer[:80]!r} itself"
+    share = f"{len(wrong)} of {len(questions)} questions"
+    return f"{first.family.text}: its own answers do not score 1 on {share}: {first.name} {lacks}"
+
+
+def _policies(questions):
+    """Name -> the answers to the questions of one who has no skill: always the same, or copied out of the question."""
+    copies = [_copies(question.text) for question in questions]
+    return ({f"always {answer!r}": [answer] * len(questions) for answer in FIXED_ANSWERS}
+            | {name: [copied.get(name, "") for copied in copies] for some in copies for name in some})
 
 
 def _copies(text):

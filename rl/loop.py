@@ -17,7 +17,7 @@ from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
 from rl.grading import Grading
 from rl.grpo import AdamW, TrainState, update, with_base_logprobs
 from rl.objectives import Objective
-from rl.packing import pack_groups
+from rl.packing import pack_groups, teaching
 from rl.recheck import recheck
 from rl.reward import grade_safely
 from rl.settings import Settings
@@ -191,7 +191,7 @@ def _train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, set
     rechecking = time.perf_counter()
     checked = recheck([prompt.task for prompt in batch.prompts], batch.groups, settings, step)
     graded = time.perf_counter()
-    packed = pack_groups(batch.rollouts, batch.advantage_PN, batch.trained_PN, objective)
+    packed = pack_groups(batch.rollouts, batch.advantage_PN, batch.trained_PN, objective, settings.model.update_samples)
     if objective.kl_beta:
         packed = [with_base_logprobs(model.params, group, model.cfg, objective, model.chat.vocab_used) for group in packed]
     for _ in range(settings.objective.updates_per_batch):
@@ -199,7 +199,7 @@ def _train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, set
         passes.append(metrics)
     updated = time.perf_counter()
     return state, batch.groups, {
-        **datalog.step_metrics(batch.groups), **checked, **extra_metrics(batch, len(packed), settings),
+        **datalog.step_metrics(batch.groups), **checked, **extra_metrics(batch, objective, settings),
         "time/grade_p99": float(np.quantile(batch.grading_s, 0.99)),
         "frac_reward_zero_std": 1 - int(batch.signal_P.sum()) / len(batch.prompts),  # of the rewards trained on, shuffled or not
         "entropy": float(batch.rollouts.entropy_BT.sum() / batch.rollouts.length_B.sum()),
@@ -211,11 +211,12 @@ def _train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, set
     }
 
 
-def extra_metrics(batch: Batch, trained_groups: int, settings: Settings) -> dict:
+def extra_metrics(batch: Batch, objective: Objective, settings: Settings) -> dict:
     """What only some settings give rise to."""
     metrics = {}
     if settings.generation.dynamic_sampling:
-        metrics |= {"sampled_groups": len(batch.groups), "discarded_groups": len(batch.groups) - trained_groups}
+        taught = int(teaching(batch.advantage_PN, batch.trained_PN, objective).sum())
+        metrics |= {"sampled_groups": len(batch.groups), "discarded_groups": len(batch.groups) - taught}
     if settings.objective.overlong == "penalise":
         metrics["rewards/overlong/mean"] = float(length_penalties(batch.groups, settings).mean())
     return metrics

@@ -92,13 +92,24 @@ def pack(prompt_ids, samples, sampler_logprobs, advantage_N, objective: Objectiv
                          spread(np.arange(len(samples)), np.int32), spread(weight_N, np.float32)))
 
 
-def pack_groups(rollouts, advantage_PN, trained_PN, objective: Objective) -> list[Group]:
-    """The groups that teach something, packed, without the samples that are not to be trained on."""
+def teaching(advantage_PN, trained_PN, objective: Objective) -> np.ndarray:
+    """Which groups teach something."""
+    return trained_PN.any(1) if objective.needs_no_signal else with_signal(advantage_PN, trained_PN)
+
+
+def pack_groups(rollouts, advantage_PN, trained_PN, objective: Objective, at_once: int = 0) -> list[Group]:
+    """The groups that teach something, packed, without the samples that are not to be trained on.
+
+    With `at_once` so many samples of a group at a time, each part with the prompt of its own: the loss is a sum over samples, so
+    its gradient is the same."""
     P, N = advantage_PN.shape
-    teaches_P = trained_PN.any(1) if objective.needs_no_signal else with_signal(advantage_PN, trained_PN)
     length_PN = np.where(trained_PN, np.reshape(rollouts.length_B, (P, N)), 0)
     groups = []
-    for p in np.flatnonzero(teaches_P):
-        cut = lambda array, p=p: [array[p * N + n, : length_PN[p, n]] for n in range(N)]  # noqa: E731
-        groups.append(pack(rollouts.prompt_ids[p], cut(rollouts.ids_BT), cut(rollouts.logprobs_BT), advantage_PN[p], objective))
+    for p in np.flatnonzero(teaching(advantage_PN, trained_PN, objective)):
+        for start in range(0, N, at_once or N):
+            part = range(start, min(start + (at_once or N), N))
+            if length_PN[p, part].any():
+                cut = lambda array, p=p, part=part: [array[p * N + n, : length_PN[p, n]] for n in part]  # noqa: E731
+                groups.append(pack(rollouts.prompt_ids[p], cut(rollouts.ids_BT), cut(rollouts.logprobs_BT), advantage_PN[p, part],
+                                   objective))
     return groups

@@ -4,7 +4,7 @@ The peak is the larger of sampling and updating.  Each figure is a buffer that m
 adapter with its moments and gradient, the caches, the layer inputs kept for the backward pass, and the temporaries that XLA
 plans for the program at work.  A CPU's plan is not a GPU's; on a GPU compare with the allocator's peak_bytes_in_use."""
 
-from functools import partial
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -43,8 +43,9 @@ def memory(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int) -> d
     """Bytes by use, and the predicted `peak`, of training with prompts of up to so many tokens, every sample at full length."""
     params, adapter = _model(cfg, dtype, settings)
     sampler, caches = _sampler(cfg, dtype, settings, prompt_tokens, params, adapter)
-    update, remat = Update(cfg, dtype, settings, prompt_tokens, params, adapter), objective_of(settings).remat
-    kept, temporaries = update.kept(remat), update.temporaries()
+    samples = settings.model.update_samples or settings.generation.group
+    update = Update(cfg, dtype, settings, prompt_tokens, params, adapter, samples)
+    kept, temporaries = update.kept(objective_of(settings).remat), update.temporaries
     figures = {"weights": nbytes(params), "adapter, gradient and moments": 4 * nbytes(adapter["layers"]),
                "key/value caches": caches, "sampler temporaries": sampler,
                "kept for the backward pass": kept, "update temporaries": temporaries}
@@ -52,18 +53,23 @@ def memory(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int) -> d
     return {**figures, "peak": fixed + max(caches + sampler, kept + temporaries)}
 
 
-def pick_remat(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int, budget: float) -> str:
-    """The quickest REMAT with which the update is planned to fit into so many bytes; full where none does."""
-    params, adapter = _model(cfg, dtype, settings)
-    update, temporaries = Update(cfg, dtype, settings, prompt_tokens, params, adapter), None
-    for remat in QUICKEST[:-1]:
-        room = budget - nbytes(params) - 4 * nbytes(adapter["layers"]) - update.kept(remat)
-        if room > budget / 2:  # so much that the temporaries need no plan, which takes seconds
-            return remat
-        temporaries = temporaries or update.temporaries()
-        if room > temporaries:
-            return remat
-    return QUICKEST[-1]
+def pick_update(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int, budget: float) -> tuple[str, int]:
+    """REMAT and UPDATE_SAMPLES, where they are left open the quickest with which the update is planned to fit into so many bytes.
+
+    Whole groups first, whatever the backward pass computes again; then half of a group at a time, a quarter, ..., one sample."""
+    m, params, adapter = settings.model, *_model(cfg, dtype, settings)
+    samples = [m.update_samples or settings.generation.group]
+    while not m.update_samples and samples[-1] > 1:
+        samples.append(samples[-1] // 2)
+    remats = QUICKEST if m.remat == "auto" else (m.remat,)
+    for at_once in samples:
+        update = Update(cfg, dtype, settings, prompt_tokens, params, adapter, at_once)
+        for remat in remats if at_once == samples[0] else remats[-1:]:
+            room = budget - nbytes(params) - 4 * nbytes(adapter["layers"]) - update.kept(remat)
+            # where there is so much that the temporaries need no plan, none is made: it takes seconds
+            if room > budget / 2 or (room > 0 and room > update.temporaries):
+                return remat, at_once
+    return remats[-1], samples[-1]
 
 
 def _model(cfg, dtype, settings):
@@ -87,11 +93,11 @@ def _sampler(cfg, dtype, settings, prompt_tokens, params, adapter):
 
 
 class Update:
-    """One group's update with every sample at full length."""
+    """The update of so many samples of a group, each at full length."""
 
-    def __init__(self, cfg, dtype, settings, prompt_tokens, params, adapter):
+    def __init__(self, cfg, dtype, settings, prompt_tokens, params, adapter, samples):
         self._cfg, self._params, self._objective = cfg, params, objective_of(settings)
-        N, T = settings.generation.group, settings.generation.max_new_tokens
+        N, T = samples, settings.generation.max_new_tokens
         S, R = bucket(prompt_tokens, 64), bucket(N * max(1, T - 1), 128)
         self._x_QD, self._lora = shaped((S + R, cfg.hidden_size), dtype), adapter["layers"][0]
         layout = Packed(shaped((S,), bool), shaped((N, sample_slots(T - 1))), shaped((R,)), shaped((R,)))
@@ -108,6 +114,7 @@ class Update:
         return self._cfg.num_hidden_layers * sum(nbytes(leaf) for leaf in jax.tree.leaves(kept)
                                                  if (leaf.shape, leaf.dtype) not in given)
 
+    @cached_property
     def temporaries(self) -> int:
         """Bytes of the larger of a layer's backward pass and of one chunk of the vocabulary projection's."""
         def backward(lora_layer, x_QD, d_QD, *rest):

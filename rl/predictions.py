@@ -25,8 +25,8 @@ NAME, DIGEST = "predictions.json", "predictions.sha256"
 # Which of the predicted families to train may be chosen later, and whether the control arm is: neither changes a trained result.
 # The model is told by its weights; the other settings are of memory and speed.
 FREE = {name for name, leaf in LEAVES.items() if leaf.section in ("run", "sandbox", "evaluation")} | {
-    "families", "predictions", "control_arm", "max_hours", "remat", "memory_gb", "attention", "logit_chunk", "decode_block",
-    "model"}
+    "families", "predictions", "control_arm", "max_hours", "remat", "update_samples", "memory_gb", "attention", "logit_chunk",
+    "decode_block", "model"}
 
 
 class Predicted(NamedTuple):

@@ -29,7 +29,10 @@ class ModelSettings:
     remat: str = setting("auto", "what the backward pass keeps: full keeps only layer inputs, mlp also the widest products, "
                          "dots all products, none everything (quickest, most memory); auto: the quickest that fits MEMORY_GB",
                          choices=("auto", "full", "mlp", "dots", "none"))
-    memory_gb: float = setting(0.0, "memory to plan for with REMAT=auto; 0: the GPU's, or half of this machine's", 0.0, 1e6)
+    update_samples: int = setting(0, "samples of a group in one backward pass; fewer take less memory and compute the prompt "
+                                  "again; 0: as many as fit MEMORY_GB", 0, 1024)
+    memory_gb: float = setting(0.0, "memory to plan for where REMAT or UPDATE_SAMPLES is left to it; 0: the GPU's, or half of "
+                               "this machine's", 0.0, 1e6)
     attention: str = setting("auto", "attention kernel; auto: cudnn where it can be used, else einsum",
                              choices=("auto", "einsum", "cudnn"))
 

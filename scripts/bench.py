@@ -136,7 +136,7 @@ def shaped(model: pretrained.Model, limit: float, work: dict, shape: dict) -> Be
     loaded = settings_with(**shape)
     prompts = prompts_of(model, loaded.settings, work)
     dtype = model.params["embed_tokens"].dtype
-    settings = command.with_remat(loaded, model.cfg, dtype, max(len(p.ids) for p in prompts)).settings
+    settings = command.with_memory(loaded, model.cfg, dtype, max(len(p.ids) for p in prompts)).settings
     return Bench(model._replace(chat=Unending(model.chat)), prompts, settings, limit)
 
 

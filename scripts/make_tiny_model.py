@@ -6,8 +6,11 @@
 Each of the 104 tasks is taught as a mixture of answers: right and wrong ones, as statements, as one expression, as a nested
 one and, where the answer is a scalar, as a one-element list. So its samples differ in correctness and in style, and GRPO has
 something to choose from. It is a demonstration of the loop, not a model of anything: it has seen every task, also those held
-out of training. The sandbox checks every taught answer first. Equal from run to run on one kind of machine; made.json keeps
-digests of what went in and of what came out."""
+out of training. The sandbox checks every taught answer first.
+
+The same code on the same machine makes the same bits again. Other code or another machine adds in another order, and a thousand
+updates carry that far. So made.json keeps digests of what went in and of what came out, and of the first updates numbers that
+hold for all: the losses, and how far each tensor has moved."""
 
 import argparse
 import hashlib
@@ -64,7 +67,7 @@ MUTANTS = 2              # hand-written wrong programs a task that are taught
 TASKS_PER_UPDATE = 4
 STAGES = ((3e-3, 520), (1e-3, 364), (3e-4, 156))     # (learning rate, updates)
 WARMUP, BETA2 = 30, 0.99
-FIRST = 6                # updates after which made.json keeps losses and weights
+FIRST = 3                # updates whose losses, and what they moved, made.json keeps
 TELL_EVERY = 26          # updates between lines on the terminal: one pass over the tasks
 LESSON_STEP = 256        # taught tokens of a task are padded to multiples of this, so that few programs are compiled
 CASE_SEEDS = (1, 2)      # every taught answer is graded under both
@@ -271,6 +274,20 @@ def rates() -> list[float]:
     return [rate for rate, updates in STAGES for _ in range(updates)]
 
 
+def first_updates(found: Material, cfg: ModelConfig) -> dict:
+    """The loss before each of the first updates and, by the hub's name, the L2 norm of what they changed in each tensor."""
+    params, losses = teach(found, cfg, FIRST)
+    before, after = named(first_params(cfg, SEED), cfg), named(params, cfg)
+    return {"losses": losses, "moved": {name: float(np.linalg.norm(after[name] - before[name])) for name in after}}
+
+
+def named(params: dict, cfg: ModelConfig) -> dict[str, np.ndarray]:
+    """Every tensor under the hub's name, laid out as the hub has it, in fp64."""
+    specs = jax.tree.leaves(param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec))
+    return {spec.name: (np.asarray(leaf).T if spec.transposed else np.asarray(leaf)).astype(np.float64)
+            for spec, leaf in zip(specs, jax.tree.leaves(params), strict=True)}
+
+
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -293,9 +310,7 @@ def tokenizer_text(tokenizer: Tokenizer) -> str:
 
 def weights_file(params: dict, cfg: ModelConfig) -> bytes:
     """The content of model.safetensors: fp16, under the hub's names."""
-    specs = jax.tree.leaves(param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec))
-    tensors = {spec.name: np.ascontiguousarray((np.asarray(leaf).T if spec.transposed else np.asarray(leaf)).astype(np.float16))
-               for spec, leaf in zip(specs, jax.tree.leaves(params), strict=True)}
+    tensors = {name: np.ascontiguousarray(tensor.astype(np.float16)) for name, tensor in named(params, cfg).items()}
     return save(tensors, metadata={"format": "pt"})
 
 
@@ -315,7 +330,7 @@ def settings_files(tokenizer: Tokenizer) -> dict[str, dict]:
 
 
 def machine() -> dict[str, str]:
-    """What the weights' last bits depend on, beside the inputs."""
+    """Where the weights were made, for the record: their last bits depend on it, and on more than this names."""
     cpu = Path("/proc/cpuinfo")
     names = [line.partition(":")[2].strip() for line in (cpu.read_text() if cpu.exists() else "").splitlines()
              if line.startswith("model name")]
@@ -338,8 +353,9 @@ nothing else has {floor:.3f}.
 
     model.safetensors  sha256 {weights}
 
-`made.json` has the digests of what went in and of what came out, and the machine; on one like it the script gives the same
-bits.
+`made.json` has the digests of what went in and of what came out, and where that was. The last bits depend on the machine and on
+the code of the model, so it also has numbers that both can meet: the losses of the first {first} updates, and how far these moved
+each tensor.
 """
 
 
@@ -350,7 +366,7 @@ def page(found: Material, made: dict) -> str:
     return README.format(
         parameters=sum(math.prod(spec.shape) for spec in specs), tokens=found.tokenizer.get_vocab_size(), tasks=len(found.tasks),
         answers=len(everything), right=sum(answer.right for answer in everything), seed=SEED, updates=len(rates()),
-        floor=mixture_nats(found), nats=made["nats"], weights=made["weights"])
+        floor=mixture_nats(found), nats=made["nats"], weights=made["weights"], first=FIRST)
 
 
 def mixture_nats(found: Material) -> float:
@@ -380,9 +396,7 @@ def main(arguments) -> int:
     except InputError as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return 2
-    # What another machine can compare with in seconds, where its last bits may differ and the rest of the way with them.
-    params, first = teach(found, cfg, FIRST)
-    made = {"inputs": inputs_digest(found), "first": {"losses": first, "weights": sha256(weights_file(params, cfg))}}
+    made = {"inputs": inputs_digest(found), "first": first_updates(found, cfg)}
     params, losses = teach(found, cfg, len(rates()), tell=partial(print, flush=True))
     weights = weights_file(params, cfg)
     made |= {"tokenizer": sha256(tokenizer_text(found.tokenizer).encode()), "weights": sha256(weights),

@@ -54,18 +54,25 @@ def test_the_start_says_what_was_set(capsys):
 
 
 def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
-    """REMAT=auto comes to one that MEMORY_GB has room for; the run's config.yaml has that, so resuming changes nothing."""
+    """What is left open comes to what MEMORY_GB has room for; the run's config.yaml has that, so resuming changes nothing."""
     def decided(**environ):
-        return command.with_remat(config.load(environ), SHAPES["0.5B"], np.dtype("float32"), 256)
+        return command.with_memory(config.load(environ), SHAPES["0.5B"], np.dtype("float32"), 256)
 
-    small, large = decided(MEMORY_GB="3"), decided(MEMORY_GB="64")
-    assert (small.settings.model.remat, large.settings.model.remat) == ("full", "none")
-    assert "3.00 GB, MEMORY_GB" in small.origins["remat"]
-    assert decided(MEMORY_GB="64", REMAT="full").settings.model.remat == "full", "what was asked for stays"
+    def chosen(loaded):
+        return loaded.settings.model.remat, loaded.settings.model.update_samples
+
+    small, large = decided(MEMORY_GB="0.5"), decided(MEMORY_GB="64")
+    assert (chosen(small), chosen(large)) == (("full", 1), ("none", 8))
+    assert "500.0 MB, MEMORY_GB" in small.origins["remat"] and "MEMORY_GB" in small.origins["update_samples"]
+    assert command.memory_facts(small)["backward pass"].startswith("of 1 samples of a group at a time (auto")
+    assert command.memory_facts(large)["backward pass"].startswith("of whole groups at a time (auto")
+    assert chosen(decided(MEMORY_GB="64", REMAT="full")) == ("full", 8), "what was asked for stays"
+    assert chosen(decided(MEMORY_GB="64", UPDATE_SAMPLES="2")) == ("none", 2)
     command.announce(small, {})
-    assert "REMAT" not in capsys.readouterr().out, "nobody set it"
+    said = capsys.readouterr().out
+    assert "REMAT" not in said and "UPDATE_SAMPLES" not in said, "nobody set it"
     (tmp_path / "config.yaml").write_text(config.dump(small.settings))
-    assert decided(RESUME=str(tmp_path)).settings.model.remat == "full"
+    assert chosen(decided(RESUME=str(tmp_path))) == ("full", 1)
 
 
 def test_the_machine_is_asked_where_nothing_is_set(monkeypatch):

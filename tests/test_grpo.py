@@ -130,6 +130,24 @@ def test_memory_settings_change_memory_only(change):
     assert_close(changed[1], base[1], 1e-5)
 
 
+@pytest.mark.parametrize("at_once, loss", [(2, "dapo"), *[pytest.param(*case, marks=pytest.mark.slow) for case in (
+    (1, "dapo"), (2, "grpo"), (1, "gspo"), (2, "dr_grpo"))]])
+def test_a_group_in_parts_is_the_same_update(at_once, loss):
+    """So many samples of a group at a time, each part with a prompt of its own: the same loss, counts and new adapter."""
+    out, objective, trained_PN = rollouts(), OBJECTIVE._replace(loss=loss), np.array([[True, False, True], [True] * 3])
+
+    def updated(at_once):
+        groups = pack_groups(out, ADVANTAGES, trained_PN, objective, at_once)
+        state, metrics = grpo.update(PARAMS, grpo.init_state(ADAPTER), groups, CFG, objective, grpo.AdamW(learning_rate=0.1),
+                                     small_model.VOCAB_USED)
+        return len(groups), state.mu, metrics
+
+    whole, parts = updated(0), updated(at_once)
+    assert (whole[0], parts[0]) == (2, 4 if at_once == 2 else 5)    # a part of nothing but left out samples is left out
+    assert_close(parts[1], whole[1], 1e-5)
+    assert parts[2] == pytest.approx(whole[2], rel=1e-4, abs=1e-6)
+
+
 def test_clip_statistics_match_a_float64_count():
     """clip_ratio counts the tokens at which the bound is the smaller term; the logprob difference is its mean and maximum."""
     out, state = rollouts(), grpo.init_state(ADAPTER)

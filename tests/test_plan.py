@@ -78,11 +78,29 @@ def test_the_default_step_fits_an_8_gb_card(default):
     pytest.param(4, "full", marks=pytest.mark.slow)])
 def test_auto_takes_the_quickest_that_fits(gb, remat):
     """Of the default step in fp32: by the room that is left after weights, moments and temporaries; full where there is none."""
-    assert plan.pick_remat(SHAPES["0.5B"], jnp.dtype("float32"), Settings(), PROMPT, gb * 1e9) == remat
+    samples = 1 if gb == 0.5 else Settings().generation.group
+    assert plan.pick_update(SHAPES["0.5B"], jnp.dtype("float32"), Settings(), PROMPT, gb * 1e9) == (remat, samples)
     if 0.5 < gb < 64:    # and what it takes fits, by the whole plan
         settings = replace(Settings(), model=replace(Settings().model, remat=remat))
         update = plan.memory(SHAPES["0.5B"], jnp.dtype("float32"), settings, PROMPT)
         assert sum(update[name] for name in update if name not in ("peak", "key/value caches", "sampler temporaries")) < gb * 1e9
+
+
+@pytest.mark.slow
+def test_a_group_that_does_not_fit_is_taken_in_parts():
+    """Groups of 64 with 512 tokens each: by halves until the plan fits and no further; a number that was set stays."""
+    asked = replace(Settings(), generation=replace(Settings().generation, group=64, max_new_tokens=512))
+    budget, shapes = 6e9, (SHAPES["0.5B"], jnp.dtype("float32"))
+    remat, samples = plan.pick_update(*shapes, asked, PROMPT, budget)
+
+    def needed(count):
+        model = replace(asked.model, remat=remat, update_samples=count)
+        figures = plan.memory(*shapes, replace(asked, model=model), PROMPT)
+        return sum(figures[name] for name in figures if name not in ("peak", "key/value caches", "sampler temporaries"))
+    assert remat == "full" and 1 < samples < 64 and samples in (2, 4, 8, 16, 32)
+    assert needed(samples) < budget < needed(2 * samples)
+    fixed = replace(asked, model=replace(asked.model, update_samples=64))
+    assert plan.pick_update(*shapes, fixed, PROMPT, budget) == ("full", 64)
 
 
 def test_the_plan_can_say_no(default):

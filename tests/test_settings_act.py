@@ -28,6 +28,9 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "lora": ["test_train.py::test_a_starting_adapter_is_used", "test_train.py::test_rank_and_alpha_come_with_the_adapter"],
     "lora_rank": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
     "lora_alpha": [f"{HERE}::test_rank_and_alpha_shape_a_new_adapter"],
+    "update_samples": [f"{HERE}::test_the_update_takes_a_group_in_parts",
+                       "test_grpo.py::test_a_group_in_parts_is_the_same_update",
+                       "test_command.py::test_auto_is_decided_once_and_recorded"],
     "memory_gb": ["test_plan.py::test_auto_takes_the_quickest_that_fits",
                   "test_command.py::test_auto_is_decided_once_and_recorded"],
     "remat": [PASSED, "test_grpo.py::test_memory_settings_change_memory_only", "test_plan.py::test_the_plan_can_say_no"],
@@ -178,6 +181,19 @@ def test_a_step_follows_its_settings(stepped):
     shuffled = stepped(shuffle_rewards=1)
     assert texts(shuffled) == texts(base) and (b(shuffled) != b(base)).any()
     assert datalog.step_metrics(shuffled[1]) == datalog.step_metrics(base[1]), "the log keeps what was earned"
+
+
+@pytest.mark.slow
+def test_the_update_takes_a_group_in_parts(stepped, monkeypatch):
+    """UPDATE_SAMPLES=2 cuts groups of 4 in two, and what is learnt stays the same but for rounding."""
+    counts, update = [], loop.update
+    monkeypatch.setattr(loop, "update", lambda params, state, packed, *rest: counts.append(len(packed)) or update(
+        params, state, packed, *rest))
+    whole, parts = stepped(), stepped(update_samples=2)
+
+    assert counts[1] == 2 * counts[0] and whole[2]["trained_tokens"] == parts[2]["trained_tokens"]
+    for a, b in zip(jax.tree.leaves(whole[0].mu), jax.tree.leaves(parts[0].mu), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_rank_and_alpha_shape_a_new_adapter(tmp_path):
