@@ -30,7 +30,11 @@ class Case(SimpleNamespace):
     """A checkpoint of a family: its folder, transformers' model, our parameters and a random adapter."""
 
 
-@pytest.fixture(scope="module", params=VARIANTS, ids=lambda pair: f"{pair[0]}-{'tied' if pair[1] else 'untied'}")
+def named(pair):
+    return f"{pair[0]}-{'tied' if pair[1] else 'untied'}"
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=named)
 def case(request, tmp_path_factory):
     """All of it, made once."""
     family, tied = request.param
@@ -121,6 +125,9 @@ def test_decoding_with_the_cache_is_the_full_forward(case, temperature):
 
 # ---- the update ----
 
+# Compiling the backward pass is what takes long here.
+one_of_each = pytest.mark.parametrize("case", [("qwen3", False), pytest.param(("llama", True), marks=pytest.mark.slow)],
+                                      ids=named, indirect=True)
 SAMPLES = [[11, 40, 7], [200, 13, 90, 33, 5, 21, 7], [77]]
 ADVANTAGES = np.array([1.2, -0.7, -0.5], np.float32)
 
@@ -136,13 +143,13 @@ def plain_loss(case, layers):
     return -total
 
 
-def packed(case, adapter, remat="full"):
+def packed(case, adapter):
     """(loss, gradient) of the same samples as the update makes them; the sampler's log-probabilities are the model's own."""
     own = []
     for ids in SAMPLES:
         rows = our_logits(case, adapter, PROMPTS[1] + ids)[len(PROMPTS[1]) - 1 : -1].astype(np.float64)
         own.append((rows - np.log(np.exp(rows).sum(-1, keepdims=True)))[np.arange(len(ids)), ids])
-    objective = Objective(logit_chunk=8, remat=remat)
+    objective = Objective(logit_chunk=8)
     group = pack(PROMPTS[1], [np.array(ids) for ids in SAMPLES], own, ADVANTAGES, objective)
     loss, _, gradient = grpo.group_gradient(case.params, adapter, group, case.cfg, objective, case.cfg.vocab_size)
     return loss, gradient
@@ -154,17 +161,18 @@ def assert_close(a, b, rtol):
     assert norm(b) > 0 and norm(jax.tree.map(lambda x, y: x - y, a, b)) <= rtol * norm(b)
 
 
-@pytest.mark.parametrize("remat", ["full", pytest.param("mlp", marks=pytest.mark.slow)])
-def test_packed_gradient_is_the_plain_gradient(case, remat):
+@one_of_each
+def test_packed_gradient_is_the_plain_gradient(case):
     """Loss and gradient of the packed group are those of separate, unshared rows."""
     want = jax.jit(jax.value_and_grad(partial(plain_loss, case)))(case.adapter["layers"])
-    got = packed(case, case.adapter, remat)
+    got = packed(case, case.adapter)
 
     np.testing.assert_allclose(got[0], want[0], atol=1e-3)
     assert_close(got[1], want[1], 1e-4)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(got[1]))
 
 
+@one_of_each
 def test_only_named_projections_have_a_gradient(case):
     """With targets the gradient is that of the full adapter at the same place, cut to the named projections."""
     names = ("v_proj", "down_proj")
