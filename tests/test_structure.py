@@ -26,7 +26,7 @@ WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "r
                "rl.sandbox_report", "rl.sandbox_bench", "rl.sandbox_soak", "rl.sandbox_mixture", "rl.sandbox_peers",
                "rl.tracker", "rl.lock", "rl.values", "rl.advantages", "rl.combinations", "rl.gym", "rl.gym_families",
                "rl._gym_process", "rl._gym_worker", "rl._gym_scoring", "rl.answers", "rl.answer_forms", "rl.exact_numbers",
-               "rl.latex_expression", "rl.second_opinion", "rl.registry", "rl.text_rewards", "rl.combining"}
+               "rl.latex_expression", "rl.second_opinion", "rl.registry", "rl.text_rewards", "rl.combining", "rl.storage", "rl.yaml_file"}
 RUNTIME = {"jax", "jaxlib", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
 COMES_WITH_JAX = {"ml_dtypes"}   # jax and jaxlib require it, as huggingface_hub requires PyYAML
 EXTRAS = {"gguf", "jinja2", "math_verify", "reasoning_gym", "tensorboardX", "wandb"}
