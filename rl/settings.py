@@ -180,7 +180,8 @@ class RunSettings:
                           aliases=("resume_from_checkpoint",))
     save_every: int = setting(25, "steps between checkpoints", 1, 10_000_000, aliases=("save_steps",), on_resume=True)
     keep_last: int = setting(3, "latest checkpoints kept", 1, 1_000_000, aliases=("save_total_limit",), on_resume=True)
-    keep_every: int = setting(0, "checkpoints at multiples of this many steps stay for good, in checkpoints/permanent; 0 = none", 0, 10_000_000)
+    keep_every: int = setting(0, "checkpoints at multiples of this many steps stay for good, in checkpoints/permanent; 0 = none",
+                              0, 10_000_000)
     tracker: str = setting("none", "where metrics go besides metrics.jsonl; wandb stays offline unless WANDB_MODE says "
                            "otherwise", choices=("none", "tensorboard", "wandb"), aliases=("report_to",), on_resume=True)
 

@@ -1,7 +1,7 @@
 """Where things lie: relative paths under CACHE_DIR where that is set, and the checkpoints inside of a run's folder.
 
     CACHE_DIR/artifacts/runs      OUT, RESUME and LORA of runs       CACHE_DIR/datasets    TASKS_FILE, provider kwargs ..._path
-    CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/models      MODEL, where it is a folder or file there
+    CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/models      a MODEL that is there
     CACHE_DIR/artifacts/eval      evaluations, files of zero_shot
 
     <run>/checkpoints/step_00025               the latest few
