@@ -54,6 +54,7 @@ SECTION_ALIASES = {"rewards": "reward", "experiment": "run"}    # as other train
 
 # The parts of a run's config.yaml that record versions and the like, and where settings came from; no settings, so skipped.
 ABOUT, ORIGINS = "about", "origins"
+SWEEP = "sweep"    # a grid for scripts/sweep.py, which reads it; whoever trains by that file trains what the rest says
 PREFIXES = {"TRAIN", "TRAINING", "GRPO", *(section.upper() for section in SECTIONS)}   # that one may put before a name
 PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
 
@@ -182,7 +183,7 @@ def _read_yaml(path, problems) -> list[Given]:
 
 def _flatten(path, key, value, problems) -> list[Given]:
     """The settings under one top-level key: a section's, or the key itself."""
-    if key in (ABOUT, ORIGINS):
+    if key in (ABOUT, ORIGINS, SWEEP):
         return []
     key = SECTION_ALIASES.get(key, key)
     if key in SECTIONS and (value is None or isinstance(value, dict)):

@@ -19,7 +19,7 @@ MODEL = ("attention", "qwen2_jax")    # the first knows nothing of the second
 MIDDLE = {"rl.loop", "rl.grading", "rl.generate", "rl.reward", "rl.grpo",
           "rl.checkpoint", "rl.plan",      # these know the whole training state, so they cannot stand below it
           "rl.command", "rl.probe", "rl.evaluate", "rl.recheck", "rl.proof",    # what the commands share
-          "rl.run_evaluation", "rl.zero_shot",
+          "rl.run_evaluation", "rl.zero_shot", "rl.sweep",
           "rl.gym", "rl.graders", "rl.safe_grading"}                        # gives the loop its Grade
 WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "rl.datalog", "rl.compare", "rl.config",
                "rl.settings", "rl.stats", "rl.signs", "rl.source", "rl.errors", "rl.probe_report", "rl.samples",
