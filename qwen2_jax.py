@@ -278,9 +278,11 @@ BLOCKS = {remat: jax.jit(jax.checkpoint(block, policy=policy, static_argnums=7) 
           for remat, policy in _POLICIES.items()}
 
 
-def run_layers(params, adapter, tokens, positions, layout, pasts, cfg: ModelConfig, remat="none"):
-    """Hidden states after the final norm, shape (*tokens, D), and what the layout kept of each layer."""
+def run_layers(params, adapter, tokens, positions, layout, pasts, cfg: ModelConfig, remat="none", shift=None):
+    """Hidden states after the final norm, shape (*tokens, D), and what the layout kept of each layer.  `shift` is added to the
+    embeddings: something to differentiate by."""
     x, rope = enter(params["embed_tokens"], tokens, positions, cfg)
+    x = x if shift is None else x + shift
     loras, scale = (adapter["layers"], adapter["scale"]) if adapter else ([None] * cfg.num_hidden_layers, None)
     kept = []
     for layer, lora, past in zip(params["layers"], loras, pasts, strict=True):

@@ -29,6 +29,7 @@ MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*(\{)?|\\.|[{}]", re.S)
 # The line has to begin like a number: "#### Step 2" is a heading.
 HASHES = re.compile(r"(?<!#)####(?!#)[ \t]*((?:\\boxed|[-+\u2212$\u20ac\u00a3\\.(]{0,4}[0-9])[^\n]*)")
 LITERAL = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
+WORDS, HEDGED = Form("text"), Form("hedged")
 FUNCTIONS = set("fghpqPQV")
 SUM_LIKE = ("add", "mul", "pow", "fact", "binom")
 
@@ -122,16 +123,23 @@ def compare(prediction: str | None, reference: str, same_form: bool = False) -> 
     literals = _literal(one), _literal(other)
     if None not in literals and not same_form:
         return _same_literal(*literals)
+    wanted, given = _read(reference), _read(prediction)
+    if wanted in (WORDS, HEDGED) or given == WORDS:
+        return plain_words(one) == plain_words(other)
+    if None in (wanted, given):
+        return None
+    return given != HEDGED and _same(given, wanted, same_form)
+
+
+def _read(answer):
+    """The form of an answer, WORDS or HEDGED without what they say, or None."""
     try:
-        wanted = read(reference)
-        given = None if wanted.kind == "text" else read(prediction)
+        form = read(answer)
     except Hedged:
-        return False
+        return HEDGED
     except Unreadable:
         return None
-    if given is None or given.kind == "text":
-        return plain_words(one) == plain_words(other)
-    return _same(given, wanted, same_form)
+    return WORDS if form.kind == "text" else form
 
 
 def _literal(text):

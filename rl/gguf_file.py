@@ -104,7 +104,10 @@ class GgufFile(Mapping):
         names, kinds = self._field("tokenizer.ggml.tokens"), self._field("tokenizer.ggml.token_type")
         merges = [tuple(merge.split(" ")) for merge in self._field("tokenizer.ggml.merges")]
         vocab = {name: i for i, (name, kind) in enumerate(zip(names, kinds, strict=True)) if kind != UNUSED}
-        tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+        try:
+            tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+        except Exception as error:  # the library raises bare Exception
+            raise ValueError(f"its tokens and merges do not fit each other ({error}): it is damaged, fetch it again") from error
         tokenizer.normalizer = normalizers.NFC()
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
             pre_tokenizers.Split(Regex(PRE_TOKENIZERS[pre]), "isolated"),

@@ -107,10 +107,10 @@ def logprobs(hidden_QD, params, group: Group, cfg, objective, vocab_used):
                             for part in chunks(group.sampled, objective.logit_chunk)])
 
 
-def hidden_states(params, adapter, group: Group, cfg, remat: str):
-    """hidden_QD of the packed group."""
+def hidden_states(params, adapter, group: Group, cfg, remat: str, shift=None):
+    """hidden_QD of the packed group; `shift` is added to its embeddings."""
     return run_layers(params, adapter, group.tokens_Q, group.positions_Q, group.layout, [None] * cfg.num_hidden_layers, cfg,
-                      remat)[0]
+                      remat, shift)[0]
 
 
 def with_base_logprobs(params, group: Group, cfg, objective: Objective, vocab_used: int) -> Group:
@@ -132,8 +132,11 @@ def group_gradient(params, adapter, group: Group, cfg: ModelConfig, objective: O
 
     The chain rule by hand in three steps, so that each program is compiled once whatever the depth, and the logits of one
     chunk are the only ones that ever exist: layers forward, head forward and backward by chunks, layers backward."""
-    hidden_QD, pull_back = jax.vjp(lambda layers: hidden_states(params, {**adapter, "layers": layers}, group, cfg,
-                                                                objective.remat), adapter["layers"])
+    # Nobody asks for the gradient by the embeddings. But a first layer without it would be two programs of its own, half of
+    # what a new shape has to compile, and saves three products of its backward pass.
+    no_shift = jnp.zeros((), params["embed_tokens"].dtype)
+    hidden_QD, pull_back = jax.vjp(lambda layers, shift: hidden_states(params, {**adapter, "layers": layers}, group, cfg,
+                                                                       objective.remat, shift), adapter["layers"], no_shift)
     if objective.loss == "gspo":
         group = with_sample_ratios(hidden_QD, params, group, cfg, objective, vocab_used)
     d_hidden_QD = jnp.zeros(hidden_QD.shape, jnp.float32)

@@ -64,7 +64,7 @@ def usable(gym: Gym, family: Family, seeds: Sequence[int]) -> list[Question]:
         if len(error.seeds) > len(seeds) * UNUSABLE:
             raise
         print(f"{family.text}: left out {error}", flush=True)
-        return gym.questions(family, [seed for seed in seeds if seed not in error.seeds])
+        return error.questions
 
 
 # ---- before training -------------------------------------------------------------------------------------------------

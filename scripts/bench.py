@@ -2,6 +2,7 @@
 
     python scripts/bench.py                                  # MODEL and other settings are variables, as for train_grpo.py
     python scripts/bench.py --parts sampler --rounds 3       # of load, prompts, sampler, update, step, grading
+    python scripts/bench.py --parts profile                  # where the time of sampling and of an update goes, by operation
     python scripts/bench.py --grow                           # how cost grows with GROUP, MAX_NEW_TOKENS, TASKS_PER_STEP
     python scripts/bench.py --workload work.py               # P, G, N, SYSTEM, USER from a file: one prompt, P times
     python scripts/bench.py --beside 'python other.py model' # runs that between our rounds and passes its output on
@@ -30,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qwen2_jax import ModelConfig, prefill, projection_shapes
-from rl import command, config, graders, grpo, lora, pretrained
+from rl import command, config, graders, grpo, lora, op_times, pretrained
 from rl.device import Compiling
 from rl.errors import InputError
 from rl.generate import PREFILL_BUCKET, generate, left_pad, prompt_slots, row_keys, step_key
@@ -42,6 +43,8 @@ from rl.settings import Settings
 from rl.taskset import load_tasks
 
 PARTS = ("load", "prompts", "sampler", "update", "step", "grading")
+EXTRA = ("profile",)  # only where asked for
+SHOWN = 6  # operations of a profile that are not products
 SQUARE = 2048  # rows of the product that stands for what the machine can do
 GRADED = 400
 GROWTH = {"GROUP": (4, 8, 16, 32), "MAX_NEW_TOKENS": (64, 128, 256), "TASKS_PER_STEP": (2, 4, 8)}
@@ -97,7 +100,8 @@ def main(arguments=None) -> int:
     if given.grow:
         grow(bench, shape, work)
         return 0
-    measures = {"prompts": prompts_alone, "sampler": sampler, "update": update, "step": step, "grading": grading}
+    measures = {"prompts": prompts_alone, "sampler": sampler, "update": update, "step": step, "grading": grading,
+                "profile": profiled}
     for round_ in range(given.rounds):
         for part in given.parts:
             if part in measures:
@@ -117,8 +121,8 @@ def asked(arguments):
     parser.add_argument("--beside", metavar="COMMAND")
     given = parser.parse_args(arguments)
     given.parts = given.parts.split(",")
-    if unknown := sorted(set(given.parts) - set(PARTS)):
-        parser.error(f"unknown part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    if unknown := sorted(set(given.parts) - {*PARTS, *EXTRA}):
+        parser.error(f"unknown part {unknown[0]!r}; there are {', '.join(PARTS + EXTRA)}")
     if given.rounds < 1:
         parser.error(f"--rounds {given.rounds}: at least 1")
     if given.workload and not given.workload.is_file():
@@ -214,22 +218,46 @@ def prompts_of(model, settings: Settings, work: dict) -> list[Prompt]:
 
 def sampler(bench: Bench) -> float:
     """Sample every prompt's group: seconds."""
-    sampling, names = sampling_of(bench.settings), [p.task.name for p in bench.prompts]
-    N = bench.settings.generation.group
-    return timed("sampler", bench, sampler_flop(bench), lambda: generate(
-        bench.model, adapter_of(bench), [p.ids for p in bench.prompts], N, sampling, row_keys(step_key(0, 0), names, N)),
-        lambda s: f", {bench.tokens / s:.1f} tok/s")[1]
+    return timed("sampler", bench, sampler_flop(bench), sampling_work(bench), lambda s: f", {bench.tokens / s:.1f} tok/s")[1]
 
 
 def update(bench: Bench) -> float:
     """One update on all groups, of random ids, with random advantages: its seconds."""
+    return timed("update", bench, update_flop(bench), update_work(bench))[1]
+
+
+def sampling_work(bench: Bench):
+    """A function that samples every prompt's group."""
+    sampling, names, N = sampling_of(bench.settings), [p.task.name for p in bench.prompts], bench.settings.generation.group
+    adapter, ids = adapter_of(bench), [p.ids for p in bench.prompts]
+    return lambda: generate(bench.model, adapter, ids, N, sampling, row_keys(step_key(0, 0), names, N))
+
+
+def update_work(bench: Bench):
+    """A function that makes an update on groups of random ids."""
     rng, N, T = np.random.default_rng(0), bench.settings.generation.group, bench.settings.generation.max_new_tokens
     objective, vocab = objective_of(bench.settings), bench.model.chat.vocab_used
     groups = [pack(p.ids, list(rng.integers(0, vocab, (N, T))), [np.full(T, -1.0)] * N, rng.standard_normal(N), objective)
               for p in bench.prompts]
-    state = grpo.init_state(adapter_of(bench))
-    return timed("update", bench, update_flop(bench), lambda: grpo.update(
-        bench.model.params, state, groups, bench.model.cfg, objective, optimiser_of(bench.settings), vocab))[1]
+    state, optimiser = grpo.init_state(adapter_of(bench)), optimiser_of(bench.settings)
+    return lambda: grpo.update(bench.model.params, state, groups, bench.model.cfg, objective, optimiser, vocab)
+
+
+def profiled(bench: Bench) -> None:
+    """Sampling and an update once more each, traced: seconds and share of each kind of operation, and how they are told apart."""
+    for name, flop, work in (("sampler", sampler_flop(bench), sampling_work(bench)),
+                             ("update", update_flop(bench), update_work(bench))):
+        untraced = timed(name, bench, flop, work)[1]
+        found = op_times.profile(work)
+        products = sum(found.by_kind[kind] for kind in op_times.PRODUCTS)
+        print(f"{'profile':>9}: {name}, {found.wall:.1f} s traced (untraced {untraced:.1f} s), matrix products "
+              f"{products / found.wall:.1%}; then the largest of the rest")
+        for kind, seconds in found.by_kind.items():
+            print(f"{seconds:>12.2f} s {seconds / found.wall:>6.1%}  {kind}")
+        rest = [(op, seconds) for op, seconds in found.by_op.most_common() if op[0] not in op_times.PRODUCTS][:SHOWN]
+        for (kind, op), seconds in rest:
+            print(f"{'':>14} {seconds / found.wall:>6.1%}  {op} ({kind})")
+    print(op_times.HOW, flush=True)
 
 
 def step(bench: Bench) -> float:

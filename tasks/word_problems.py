@@ -1,9 +1,9 @@
 r"""Word problems and mathematics with an answer to compare: GSM8K, MATH, files like SVAMP's, a curriculum of the first two.
 
-    gsm8k(path)      the folder with train.jsonl and test.jsonl, or one of them; rows of question and answer ("... #### 72")
-    math(path)       a folder of JSON files as MATH has them, or a JSONL file; rows of problem, level and solution
-    svamp(path)      JSONL or a JSON list; rows of Body, Question and Answer, or of question and answer, with or without ID
-    gsm8k_math_curriculum(gsm8k_path, math_path)      GSM8K first, then MATH level by level between it
+    gsm8k            the folder with train.jsonl and test.jsonl, or one of them; rows of question and answer ("... #### 72")
+    math             a folder of JSON files as MATH has them, or a JSONL file; rows of problem, level and solution
+    svamp            JSONL or a JSON list; rows of Body, Question and Answer, or of question and answer, with or without ID
+    gsm8k_math_curriculum      GSM8K first, then MATH level by level between it
 
 What is in a folder or file named "test" is held out of training, and so is a training problem whose text is among those. Read
 from local files only, none of them part of this repo. Left out, and counted in `left_out`: problems with a figure ([asy]), which
@@ -114,19 +114,19 @@ class _Row(NamedTuple):
 
 
 @register_data_provider("gsm8k")
-def gsm8k(path: str) -> Provided:
+def provide_gsm8k(path: str) -> Provided:
     """The problems of GSM8K's folder or of one of its files."""
     return _provide("gsm8k", path, ["train.jsonl", "test.jsonl"], _gsm8k_task)
 
 
 @register_data_provider("svamp")
-def svamp(path: str) -> Provided:
+def provide_svamp(path: str) -> Provided:
     """The problems of a file like SVAMP's, or of a folder of such files."""
     return _provide("svamp", path, ["*.json", "*.jsonl"], _svamp_task)
 
 
 @register_data_provider("math")
-def math(path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = False) -> Provided:
+def provide_math(path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = False) -> Provided:
     """The problems of MATH of some levels; whole_answers: only those whose answer is a whole number."""
     if unknown := [level for level in levels if level not in LEVELS] or ([] if levels else ["none"]):
         raise InputError(f"levels: {', '.join(map(str, unknown))}: MATH has the levels 1 to 5")
@@ -145,12 +145,12 @@ def math(path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = Fals
 
 
 @register_data_provider("gsm8k_math_curriculum")
-def gsm8k_math_curriculum(gsm8k_path: str, math_path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = False,
-                          stage_steps: int = 100) -> Curriculum:
+def provide_curriculum(gsm8k_path: str, math_path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = False,
+                       stage_steps: int = 100) -> Curriculum:
     """GSM8K alone for stage_steps steps, then with the lowest of the levels in turn, and so on until all are open."""
     if stage_steps < 1:
         raise InputError(f"stage_steps={stage_steps} should be 1 or more")
-    parts = gsm8k(gsm8k_path), math(math_path, levels, whole_answers)
+    parts = provide_gsm8k(gsm8k_path), provide_math(math_path, levels, whole_answers)
     tasks = [task for part in parts for task in part.tasks]
     held_out = parts[0].held_out | parts[1].held_out
     trained = [i for i, task in enumerate(tasks) if task.name not in held_out]

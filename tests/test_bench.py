@@ -1,12 +1,14 @@
 """scripts/bench.py: the arithmetic behind its shares, its arguments, and one whole small run."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from qwen2_jax import SHAPES
+from rl.op_times import HOST, HOW, KINDS, LOSS, SAMPLING, UNKNOWN
 from scripts import bench
 
 SMALL = {"MODEL": "tiny", "TASKS_PER_STEP": "2", "GROUP": "2", "MAX_NEW_TOKENS": "8"}
@@ -28,10 +30,12 @@ def test_the_work_of_a_token_is_what_the_hand_says():
 @pytest.mark.parametrize("arguments, words", [
     (["--parts", "sampler,magic"], "unknown part 'magic'"), (["--rounds", "0"], "--rounds 0"),
     (["--workload", "nowhere.py"], "no such file"), (["--fast"], "unrecognized")])
-def test_wrong_arguments_are_refused(root, arguments, words):
+def test_wrong_arguments_are_refused(capsys, arguments, words):
     """One message, exit code 2, before any model."""
-    done = run(root, *arguments)
-    assert done.returncode == 2 and words in done.stderr and not done.stdout
+    with pytest.raises(SystemExit) as ended:
+        bench.main(arguments)
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and words in said.err and not said.out
 
 
 def test_wrong_settings_are_refused(root):
@@ -51,3 +55,17 @@ def test_a_small_run_measures_every_part(root, tmp_path):
     parts = ["prompts", "sampler", "update", "step", "grading"]
     assert lines == ["machine", "load", "work", *parts, "the other", *parts]
     assert run(root, "--parts", "prompts", "--beside", "false").returncode == 2
+
+
+@pytest.mark.slow
+def test_a_profile_accounts_for_all_the_time(root):
+    """Sampling and an update, each with a line a kind of which the shares are the whole, little of it unknown, and the rules."""
+    done = run(root, "--parts", "profile", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    _, sampler, update = done.stdout.split("  profile: ")
+    assert "(untraced" in sampler and update.endswith(HOW + "\n")
+    for table, absent in ((sampler, LOSS), (update, SAMPLING)):
+        share = {kind: float(percent) for percent, kind in re.findall(r" s +(-?[\d.]+)%  (.*)", table)}
+        assert list(share) == list(KINDS) and sum(share.values()) == pytest.approx(100, abs=1)
+        ours = 100 - share[HOST]
+        assert share[absent] == 0 and share[UNKNOWN] < 0.1 * ours and share[HOST] >= 0

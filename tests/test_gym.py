@@ -3,6 +3,7 @@ families are found out. The oracle (tests/gym_oracle.py) is the package itself i
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -175,6 +176,32 @@ def test_the_known_table_of_answers(gym, name):
     assert gym.score([(question, texts[1])])[0].strict
 
 
+ODD = ("", "banana", "(", "{}", "[]", '{"a": null}', '[{"Agent[0.5, 0.5]": "move(box_red, nowhere)"}]', "-", "\ud800",
+       "x" * 100_000, "99999991 " * 12_000, "[" * 100_000)
+
+
+@pytest.mark.known_bug(23)
+@pytest.mark.parametrize("name", [*DEFAULT, *SOUND, "countdown", "boxnet", "prime_factorization"])
+def test_odd_answers_are_worth_less_than_one_and_raise_nothing(gym, name):
+    """Empty ones, JSON of another shape, 100 kB: no exception leaves the worker, whatever the scorer does; no restart."""
+    pid = gym.worker.pid
+    questions = gym.questions(Family(name), range(1, 4))
+    scores = gym.score([(question, text) for question in questions for text in ODD])
+
+    assert all(score.raw < 1 and not score.lenient and not score.failed.startswith("denied") for score in scores)
+    assert gym.worker.pid == pid
+
+
+@pytest.mark.known_bug(23)
+def test_countdown_wants_the_numbers_that_were_given(gym):
+    """The target itself is an expression that is worth it and uses other numbers: a twentieth, not one."""
+    questions = gym.questions(Family("countdown"), range(5))
+    targets = [re.search(r"(?:equals|make|Calculate) (\d+)", question.text)[1] for question in questions]
+
+    assert [score.raw for score in gym.score(list(zip(questions, targets, strict=True)))] == [0.05] * 5
+    assert all(score.strict for score in gym.score([(question, question.answer) for question in questions]))
+
+
 def test_lenient_is_the_best_reading_and_strict_is_the_answer(gym):
     """What an untrained model writes is right leniently and not strictly; a wrong answer is neither."""
     question, = gym.questions(Family("leg_counting"), [43])
@@ -301,6 +328,7 @@ def test_partial_credit_can_be_farmed_too(gym):
     assert any("raised ValueError" in text for text in primes.problems)
 
 
+@pytest.mark.known_bug(23)
 def test_families_whose_own_answers_fail_are_refused(gym):
     """rush_hour gives no answer at all; an example that is no answer is a problem but no refusal."""
     rush = audit(gym, Family("rush_hour"), range(3))
@@ -316,6 +344,7 @@ def test_families_whose_own_answers_fail_are_refused(gym):
 
 
 @pytest.mark.slow
+@pytest.mark.known_bug(23)
 def test_all_families(gym):
     """Every family: its questions are the package's, its answers score the same as unlocked, and nothing it needs is denied.
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from rl import _gym_scoring
 from rl.gym import Family, Gym
 from tests.test_gym import alive, gone_soon, oracle
 
@@ -140,7 +141,46 @@ def test_what_runs_as_code_is_known(gym):
     questions = [gym.questions(Family(name), [1])[0] for name in families]
     rows = gym.rows([(q, "banana") for q in questions])
 
+    sorting = questions[len(RUN_ANSWERS)]
+    lists = gym.rows([(sorting, text) for text in ('["1", "2"]', "['1', '2']", sorting.answer)])
+
     assert tuple(q.family.name for q in questions if rows[q, "banana"][2]) == RUN_ANSWERS
+    assert not any(ran for _, _, ran in lists.values())    # it runs its own answer
+
+
+def test_an_answer_that_is_run_is_run_alone(gym, question, innocent):
+    """Known before it runs: with those beside it in one child, and in the next request, when its family is known."""
+    cheat = "setattr(self.__class__, 'score_answer', lambda *_: 1.0)"
+    for texts in ((cheat, "(wrong)", "wrong"), ("(wrong)", "wrong", cheat)):
+        rows = gym.rows([(question, text) for text in texts] + [(innocent[2], "(4)"), (innocent[0], innocent[0].answer)])
+        assert [raw for (_, text), (raw, _, _) in rows.items() if text != cheat] == [0, 0, 1 / 3, 1]
+
+
+def test_a_busy_machine_makes_nothing_late():
+    """Out of wall time with CPU time left: running means starved and goes on, asleep means late, and there is an end."""
+    child = object.__new__(_gym_scoring.Child)
+    child.pid = os.getpid()    # which runs while it asks
+    child.clock = (~child.pid << 3) | 2
+    used, now = time.clock_gettime(child.clock), time.monotonic()
+
+    assert 0.9 < child._time_left(used, now, 1.0) <= 1.0
+    assert 0.5 < child._time_left(used, now - 5, 1.0) <= 1.0
+    assert child._time_left(used - 2, now - 5, 1.0) < 0
+    assert child._time_left(used, now - 21, 1.0) == 0
+    with subprocess.Popen(["sleep", "60"]) as asleep:
+        child.pid = asleep.pid
+        for _ in range(500):
+            time.sleep(0.01 * child._is_running())    # until it is
+        assert child._time_left(used, now - 5, 1.0) == 0 < child._time_left(used, time.monotonic(), 1.0)
+        asleep.kill()
+
+
+def test_what_a_scorer_loads_on_first_use_is_there(gym):
+    """SymPy's simplification imports dozens of modules, which a locked-down child could not."""
+    question, = gym.questions(Family("simple_integration"), [1])
+    right, wrong = gym.score([(question, question.answer), (question, "sin(x)*exp(x)*sin(X)*exp(X)")])
+
+    assert right == (1.0, True, True, "") and wrong == (0.0, False, False, "")
 
 
 def test_a_scorer_that_raises_is_counted(gym):

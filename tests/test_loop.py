@@ -40,7 +40,7 @@ def test_shuffled_rewards_are_dealt_out_at_random():
 def judgement(reward):
     """A grade of that reward; what is worth something is correct."""
     return SimpleNamespace(code="", verdict="pass", correct=reward > 0, reward=reward, style=0.0, depth=0, calls=0, pure=False,
-                           idle=0, detail="", flags=(), wall_s=0.01)
+                           idle=0, detail="", flags=(), scores={}, wall_s=0.01)
 
 
 @pytest.fixture
@@ -85,7 +85,8 @@ def test_groups_without_signal_are_replaced_in_the_order_of_the_tasks(world):
     assert batch.rollouts.prompt_B.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
     assert batch.rollouts.ids_BT[:, 0].tolist() == [1] * 8 + [2] * 4 + [3] * 4
     assert batch.advantage_PN.shape == (4, 4) and len(batch.rollouts.finish_B) == len(batch.grading_s) == 16
-    metrics = loop.extra_metrics(batch, 2, Settings(generation=GenerationSettings(dynamic_sampling=True)))
+    dynamic = Settings(generation=GenerationSettings(dynamic_sampling=True))
+    metrics = loop.extra_metrics(batch, loop.objective_of(dynamic), dynamic)
     assert metrics == {"sampled_groups": 4, "discarded_groups": 2}
 
 

@@ -528,6 +528,14 @@ def test_gguf_with_a_tensor_too_many(tmp_path, tensors):
     assert "o_proj.bias" in refusal(tmp_path / "m.gguf", lambda path: load(resolve(path), jnp.float32))
 
 
+def test_gguf_whose_merges_make_no_token(tmp_path, tensors, monkeypatch):
+    """A damaged token is told as damage, though the tokenizer's library raises no error of a kind of its own."""
+    monkeypatch.setattr(sys.modules[__name__], "TOKEN_NAMES", ["hx" if name == "he" else name for name in TOKEN_NAMES])
+    write_gguf(tmp_path / "m.gguf", tensors)
+
+    assert "do not fit each other" in refusal(tmp_path / "m.gguf")
+
+
 @pytest.fixture(scope="module")
 def gguf_bytes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gguf")

@@ -31,7 +31,7 @@ class FakeGym:
 
     def questions(self, family, seeds):
         if failed := {seed: "ZeroDivisionError" for seed in seeds if seed in self.bad}:
-            raise UnusableSeeds(family, failed)
+            raise UnusableSeeds(family, failed, self.questions(family, [seed for seed in seeds if seed not in self.bad]))
         return [Question(family, seed, str(seed % self.distinct), "1") for seed in seeds]
 
 

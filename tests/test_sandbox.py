@@ -60,7 +60,7 @@ def gone(pid):
     return not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def wait_until(condition, seconds=15.0):
+def wait_until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end and not condition():
         time.sleep(0.02)
@@ -495,12 +495,12 @@ def test_killed_trainer_takes_everything_along():
         box = Sandbox(workers=1, case_cpu_s=3.0)
         suite = box.expect({REFERENCE!r}, "inc", [([1],)], case_cpu_s=3.0)
         threading.Thread(target=box.grade, args=([({HANG!r}, suite)],), daemon=True).start()
-        time.sleep(0.3)
         print(*box.server_pids(), flush=True)
         time.sleep(60)
     """)
     trainer = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     (server,) = map(int, trainer.stdout.readline().split())
+    assert wait_until(lambda: sandbox_report.descendants(server)), "the child in its loop"
     everything = [server, *sandbox_report.descendants(server)]
     trainer.kill()
     trainer.wait()
@@ -516,7 +516,11 @@ def test_ctrl_c_ends_a_batch(suite):
         patient = Suite("inc", suite.inputs, suite.expected, case_cpu_s=5.0)
         pids = box.server_pids()
         main = threading.main_thread().ident
-        threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+
+        def interrupt():
+            wait_until(lambda: all(map(sandbox_report.descendants, pids)))    # both at work, so grade has begun
+            signal.pthread_kill(main, signal.SIGINT)
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             box.grade([(HANG, patient), (HANG + "# two", patient), (HANG + "# three", patient)])
         assert all(gone(pid) for pid in pids)

@@ -35,7 +35,7 @@ def math_folder(folder, **files):
 
 def load(provider, *paths, **kwargs):
     names = ("path",) if len(paths) == 1 else ("gsm8k_path", "math_path")
-    return build_data_provider(provider, **dict(zip(names, paths, strict=True)), **kwargs)()
+    return build_data_provider(provider, **dict(zip(names[1:], paths[1:], strict=True)), **kwargs)(paths[0])
 
 
 # GSM8K

@@ -1,0 +1,157 @@
+"""rl/op_times.py: moments and their operations by hand, a program's text, and real programs whose purpose is known."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl import op_times
+from rl.generate import Sampling, generate, row_keys, step_key
+from rl.op_times import Run, Step
+from tests import small_model
+
+A, B, C, W = (("kind", "a"), ("kind", "b"), ("kind", "c"), (None, "w"))
+
+
+def seconds(*rows):
+    return {purpose[1]: spent for purpose, spent in op_times.seconds_of(steps(rows)).items()}
+
+
+def steps(rows):
+    return [Step(thread, float(start), float(end), purpose) for thread, start, end, purpose in rows]
+
+
+def ns(**spent):
+    return {name: pytest.approx(value / 1e9) for name, value in spent.items()}
+
+
+def test_what_runs_inside_is_taken_from_what_is_around_it():
+    """a from 0 to 10 with b from 2 to 5 and c from 5 to 6 inside: a keeps 6; the pause after it is nobody's."""
+    assert seconds((0, 0, 10, A), (0, 2, 5, B), (0, 5, 6, C), (0, 20, 21, A)) == ns(a=7, b=3, c=1)
+
+
+def test_threads_share_a_moment():
+    """a from 0 to 10 on one thread and b from 4 to 8 on another: 4 nanoseconds are halved."""
+    assert seconds((0, 0, 10, A), (1, 4, 8, B)) == ns(a=8, b=2)
+    assert seconds((0, 0, 10, A), (1, 0, 10, A)) == ns(a=10)
+
+
+def test_a_loop_has_no_time_of_its_own():
+    """w holds a and waits while b runs elsewhere: its pauses are nobody's, and it takes no part of b."""
+    assert seconds((0, 0, 10, W), (0, 1, 3, A), (1, 5, 9, B)) == ns(a=2, b=4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 20), st.sampled_from([A, B, C])), max_size=12))
+def test_the_parts_add_up_to_the_time_in_which_anything_runs(rows):
+    """Whatever runs, nested on its thread: the sum is the length of the union."""
+    ends = {}  # of what is open on each thread: a run may only lie inside of another or after it
+    kept = []
+    for thread, start, length, op in sorted(rows, key=lambda row: (row[0], row[1], -row[2])):
+        stack = [end for end in ends.get(thread, []) if end > start]
+        end = min([start + length, *stack])
+        ends[thread] = [*stack, end]
+        kept.append((thread, start, end, op))
+    moments = {moment for _, start, end, _ in kept for moment in range(start, end)}
+    assert op_times.seconds_of(steps(kept)).total() == pytest.approx(len(moments) / 1e9)
+
+
+TEXT = """HloModule jit_f, is_scheduled=true, entry_computation_layout={(f32[8,8]{1,0})->f32[8,8]{1,0}}
+
+FileNames
+1 "/a/jax/numpy.py"
+2 "/b/qwen2_jax.py"
+3 "/b/attention.py"
+
+FunctionNames
+1 "matmul"
+2 "head_logits"
+3 "project"
+4 "attend"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=5 end_line=5 column=1 end_column=2}
+2 {file_name_id=2 function_name_id=2 line=5 end_line=5 column=1 end_column=2}
+3 {file_name_id=2 function_name_id=3 line=5 end_line=5 column=1 end_column=2}
+4 {file_name_id=3 function_name_id=4 line=5 end_line=5 column=1 end_column=2}
+
+StackFrames
+1 {file_location_id=2 parent_frame_id=1}
+2 {file_location_id=1 parent_frame_id=1}
+3 {file_location_id=3 parent_frame_id=3}
+4 {file_location_id=4 parent_frame_id=3}
+
+%fused (p: f32[8,8], q: f32[8,8]) -> f32[8,8] {
+  %p = f32[8,8]{1,0} parameter(0)
+  %q = f32[8,8]{1,0} parameter(1)
+  %dot.1 = f32[8,8]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={stack_frame_id=2}
+  ROOT %add.1 = f32[8,8]{1,0} add(%dot.1, %p), metadata={stack_frame_id=4}
+}
+
+%turned (p.1: f32[8,8]) -> f32[8,8] {
+  %p.1 = f32[8,8]{1,0} parameter(0)
+  ROOT %transpose.1 = f32[8,8]{0,1} transpose(%p.1), dimensions={1,0}, metadata={stack_frame_id=4}
+}
+
+%body (t: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
+  %t = (s32[], /*index=1*/f32[8,8]{1,0}) parameter(0)
+  ROOT %tuple.1 = (s32[], f32[8,8]{1,0}) tuple(%t, %t)
+}
+
+ENTRY %main (x: f32[8,8]) -> f32[8,8] {
+  %x = f32[8,8]{1,0} parameter(0)
+  %fusion.1 = f32[8,8]{1,0} fusion(%x, %x), kind=kCustom, calls=%fused, metadata={stack_frame_id=4}
+  %fusion.2 = f32[8,8]{1,0} fusion(%fusion.1), kind=kLoop, calls=%turned
+  %dot.2 = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={stack_frame_id=3}
+  %dot.3 = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={stack_frame_id=4}
+  %dot.4 = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %exponential.1 = f32[8,8]{1,0} exponential(%x), metadata={stack_frame_id=4}
+  %negate.1 = f32[8,8]{1,0} negate(%x)
+  ROOT %while.1 = (s32[], f32[8,8]{1,0}) while(%x), condition=%body, body=%body
+}
+"""
+
+
+def test_a_program_is_read_and_sorted():
+    """A fusion with the head's product in it; one that only turns; products by the function that asked; what nobody asked for."""
+    kinds = op_times.kinds_in(op_times.read_program(TEXT))
+    assert {name: kinds[name] for name in (
+        "fusion.1", "fusion.2", "dot.2", "dot.3", "dot.4", "exponential.1", "negate.1", "while.1")} == {
+        "fusion.1": op_times.HEAD, "fusion.2": op_times.MOVED, "dot.2": op_times.LAYERS, "dot.3": op_times.ATTENTION,
+        "dot.4": op_times.UNKNOWN, "exponential.1": op_times.MIXING, "negate.1": op_times.UNKNOWN, "while.1": None}
+
+
+def test_programs_of_one_name_are_told_apart_by_their_operations():
+    """An operation whose kind differs between two programs of its name is known where another of its run is in one of them
+    only, and else unknown; what they agree on is known always."""
+    other = TEXT.replace("exponential(%x), metadata={stack_frame_id=4}", "exponential(%x), metadata={stack_frame_id=3}")
+    programs = [op_times.read_program(text) for text in (TEXT, other.replace("%negate.1", "%negate.2"))]
+    ran = {"1": ("exponential.1", "dot.2"), "2": ("exponential.1", "negate.1"), "3": ("exponential.1", "negate.2")}
+    rows = [Run(0, 0, 1, op, ("jit_f", run)) for run, ops in ran.items() for op in ops] + [Run(0, 0, 1, "dot.2", ("jit_g", "4"))]
+    unknown = op_times.UNKNOWN
+    assert [step.purpose[0] for step in op_times.steps_of(rows, programs)] == [
+        unknown, op_times.LAYERS, op_times.MIXING, unknown, op_times.TOKENWISE, unknown, unknown]
+
+
+def test_a_large_product_is_most_of_its_time():
+    """A real trace: of a program that is one product and little else, the product's kind, here unknown code's, has nearly all."""
+    x = jnp.ones((1024, 1024))
+    work = jax.jit(lambda x: x @ x @ x @ x)
+    jax.block_until_ready(work(x))
+    found = op_times.profile(lambda: work(x))
+    assert sum(found.by_kind.values()) == pytest.approx(found.wall)
+    ops = sum(seconds for op, seconds in found.by_op.items())
+    assert found.by_kind[op_times.UNKNOWN] == pytest.approx(ops) and ops > 0, "a test's product is none of the model's"
+
+
+def test_decoding_is_recognised():
+    """The small model's sampler: every kind that it has is there, none of the update's, and little is unknown."""
+    model, prompts = small_model.model(stop_ids=()), [small_model.prompt(n) for n in (20, 30)]
+    adapter, sampling = small_model.adapter(), Sampling(max_new_tokens=32)
+    work = lambda: generate(model, adapter, prompts, 4, sampling, row_keys(step_key(0, 0), ["a", "b"], 4))  # noqa: E731
+    work()
+    found = op_times.profile(work).by_kind
+    ours = [kind for kind in op_times.KINDS if kind not in (op_times.UNKNOWN, op_times.HOST, op_times.LOSS)]
+    assert all(found[kind] > 0 for kind in ours), found
+    assert found[op_times.LOSS] == 0
+    assert found[op_times.UNKNOWN] < 0.1 * sum(found[kind] for kind in ours), found
