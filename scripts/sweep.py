@@ -30,7 +30,7 @@ from rl.datalog import LogError
 from rl.errors import InputError
 from rl.lock import claimed
 from rl.signals import Interrupted
-from rl.storage import place
+from rl.storage import checkpoints, place
 
 TRAIN = [sys.executable, str(ROOT / "train_grpo.py")]
 
@@ -82,8 +82,8 @@ def run(points, out: Path, measure: str, train) -> int:
                 states[point.name] = "finished"
                 tell(f"[{number}/{len(points)}] {point.name}: finished before")
                 continue
+            tell(f"[{number}/{len(points)}] {point.name}: {'resumed' if checkpoints(folder) else 'started'}, see {log}")
             environ = sweep.start(point, folder)
-            tell(f"[{number}/{len(points)}] {point.name}: {'resumed' if 'RESUME' in environ else 'started'}, see {log}")
             states[point.name], began = "interrupted", time.monotonic()
             code = trained(train, environ, log)
             states[point.name] = state_of(point, folder, code, log)
