@@ -3,8 +3,8 @@
 A point's figure is over the last fifth of its steps: on held-out tasks where every finished point was evaluated there
 (EVAL_EVERY), else in training. It is the mean reward, or the pass rate where the points differ in what a reward is, for then
 rewards are no common measure. Intervals: of training, steps resampled; of a held-out pass rate, Wilson's with a trial a task; of
-a held-out reward, evaluations resampled, where there are at least three. Steps of one run share its luck, so intervals that are
-apart speak of these runs, not of what another seed would give."""
+a held-out reward, evaluations resampled; of fewer than three steps or evaluations there is none. Steps of one run share its luck,
+so intervals that are apart speak of these runs, not of what another seed would give."""
 
 import csv
 import io
@@ -20,6 +20,7 @@ from rl.stats import Interval, bootstrap, wilson
 
 MEASURES = ("reward", "pass_rate")
 FIFTH = 5
+LEAST = 3    # numbers that an interval is made from
 NONE = Interval(math.nan, math.nan, math.nan)
 
 
@@ -36,20 +37,20 @@ def figures(run: Path, steps: int) -> dict[str, Interval]:
     trained, held_out = last(read_rows(run / "metrics.jsonl")), last(read_rows(run / EVALUATIONS))
     found = {}
     for name in MEASURES:
-        found[name] = _mean([number for row in trained if (number := value(row, name)) is not None], 1)
-        found[f"eval/{name}"] = _mean([number for row in held_out if (number := value(row, f"eval/{name}")) is not None], 3)
+        found[name] = _mean([number for row in trained if (number := value(row, name)) is not None])
+        found[f"eval/{name}"] = _mean([number for row in held_out if (number := value(row, f"eval/{name}")) is not None])
     if not math.isnan(rate := found["eval/pass_rate"].value):
         tasks = int(held_out[-1]["eval/tasks"])
         found["eval/pass_rate"] = Interval(rate, *wilson(round(rate * tasks), tasks)[1:])
     return found
 
 
-def _mean(numbers: Sequence[float], least: int) -> Interval:
-    """The mean, and where there are at least so many numbers the interval of resampling them."""
+def _mean(numbers: Sequence[float]) -> Interval:
+    """The mean, and the interval of resampling where there is something to resample: one number has no spread at all."""
     if not numbers:
         return NONE
     found = bootstrap(numbers)
-    return found if len(numbers) >= least else Interval(found.value, math.nan, math.nan)
+    return found if len(numbers) >= LEAST else Interval(found.value, math.nan, math.nan)
 
 
 def summary(points: Sequence, out: Path, states: dict[str, str], measure: str) -> dict:

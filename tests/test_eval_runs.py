@@ -282,6 +282,28 @@ def test_the_whole_way_in_two_shards(make_run, tmp_path, monkeypatch, capsys):
     assert "run_b" in again.out and f"written: {out}" in again.out and read_rows(out / "results.jsonl") == rows
 
 
+def test_an_interruption_keeps_what_was_finished(make_run, tmp_path, monkeypatch):
+    """Ctrl-C in the second checkpoint: exit code 130, the first one's row is whole, and afterwards only the second is done."""
+    make_run("run_a")
+    answer, calls = scripted({f"gsm8k/test/{n}": "x" for n in (1, 2, 3)}), []
+
+    def probe(*arguments, **named):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return answer(*arguments, **named)
+
+    monkeypatch.setattr(run_evaluation, "probe", probe)
+    monkeypatch.setattr(sys, "argv", ["eval_runs.py", str(tmp_path / "sweep")])
+    with pytest.raises(SystemExit) as stopped:
+        eval_runs.command.run(eval_runs.main, "")
+    out = tmp_path / "sweep/eval"
+    assert stopped.value.code == 130 and [row["step"] for row in read_rows(out / "results.jsonl")] == [4]
+    assert not [*out.glob("**/*.tmp")] and not (out / "summary.json").exists()
+    assert eval_runs.main() == 0 and len(calls) == 3
+    assert [row["step"] for row in json.loads((out / "summary.json").read_text())["rows"]] == [4, 6]
+
+
 def test_under_a_cache_everything_has_its_place(make_run, tmp_path, monkeypatch):
     """A sweep by its name is found in artifacts/sweeps, and its evaluation goes to artifacts/eval."""
     make_run("run_a", steps=(4,))

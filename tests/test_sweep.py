@@ -59,7 +59,7 @@ save(s.trainer.steps)
 def base(tmp_path):
     """A CONFIG file."""
     path = tmp_path / "base.yaml"
-    path.write_text("trainer: {steps: 10}\n" + WEIGHTED)
+    path.write_text("trainer: {steps: 15}\n" + WEIGHTED)
     return path
 
 
@@ -90,7 +90,7 @@ def test_a_grid_is_the_product_of_its_axes(base):
         f"run_learning_rate-{lr}_seed-1_group-{group}" for lr in ("1e-05", "2e-05") for group in (4, 8)]
     assert [(p.settings.trainer.learning_rate, p.settings.generation.group) for p in points] == [
         (1e-5, 4), (1e-5, 8), (2e-5, 4), (2e-5, 8)]
-    assert {(p.settings.trainer.steps, p.settings.trainer.warmup_steps, p.settings.trainer.seed) for p in points} == {(10, 2, 1)}
+    assert {(p.settings.trainer.steps, p.settings.trainer.warmup_steps, p.settings.trainer.seed) for p in points} == {(15, 2, 1)}
     assert points[1].chosen == {"LEARNING_RATE": "1e-05", "SEED": "1", "GROUP": "8"}
 
 
@@ -118,7 +118,7 @@ def test_the_file_may_hold_the_grid(base):
     """Lists below sweep:, whose file also trains by itself; --set adds axes."""
     base.write_text(base.read_text() + "sweep:\n  learning_rate: [1e-5, 2e-5]\n  combine_kwargs.length_penalty_lambda: [0, 1]\n")
     assert len(grid(base)) == 4 and len(grid(base, "SEED=0,1")) == 8
-    assert config.load({"CONFIG": str(base)}).settings.trainer.steps == 10
+    assert config.load({"CONFIG": str(base)}).settings.trainer.steps == 15
 
 
 @pytest.mark.parametrize("asked, said", [
@@ -179,10 +179,10 @@ def test_more_steps_go_on_and_other_settings_are_refused(script, train, base, tm
     """STEPS may grow, as in any resume; a file that changed otherwise would mix two experiments in one folder."""
     out = tmp_path / "out"
     assert sweep_it(script, train, base, out, "--set", "SEED=1") == 0
-    base.write_text(base.read_text().replace("steps: 10", "steps: 12"))
+    base.write_text(base.read_text().replace("steps: 15", "steps: 18"))
     assert sweep_it(script, train, base, out, "--set", "SEED=1") == 0
-    assert len(read_rows(out / "run_seed-1/metrics.jsonl")) == 12
-    base.write_text(base.read_text().replace("steps: 12", "steps: 12, weight_decay: 0.5"))
+    assert len(read_rows(out / "run_seed-1/metrics.jsonl")) == 18
+    base.write_text(base.read_text().replace("steps: 18", "steps: 18, weight_decay: 0.5"))
     assert sweep_it(script, train, base, out, "--set", "SEED=1") == 2
     assert "WEIGHT_DECAY=0.0, now 0.5" in capsys.readouterr().err
 
@@ -229,15 +229,15 @@ def test_under_a_cache_a_sweep_has_its_place(script, train, base, tmp_path, monk
 # ---- the summary -----------------------------------------------------------------------------------------------------
 
 def test_the_best_is_named_and_whether_it_is_apart(script, train, base, tmp_path, capsys):
-    """Rewards by hand over the last two of ten steps: lr * 1e4 and a tenth more; 0.2 and 0.4 are apart, 0.2 and 0.25 are not."""
+    """Rewards by hand over the last three of 15 steps: lr * 1e4 and two tenths more; 0.2 and 0.4 are apart, 0.2 and 0.25 not."""
     for rates, best, apart in (("2e-5,4e-5", "run_learning_rate-4e-05", True),
                                ("2e-5,2.5e-5", "run_learning_rate-2.5e-05", False)):
         out = tmp_path / rates
         assert sweep_it(script, train, base, out, "--set", f"LEARNING_RATE={rates}") == 0
         found = json.loads((out / "summary.json").read_text())
         assert (found["by"], found["best"], found["apart_from_second"]) == ("reward", best, apart)
-        assert found["points"][0]["point"] == best and found["points"][1]["reward"] == pytest.approx(0.25)
-        interval = bootstrap([0.3, 0.2])
+        assert found["points"][0]["point"] == best and found["points"][1]["reward"] == pytest.approx(0.8 / 3)
+        interval = bootstrap([0.3, 0.2, 0.3])
         assert [found["points"][1][f"reward{end}"] for end in ("_low", "_high")] == pytest.approx(interval[1:])
         said = capsys.readouterr().out
         assert f"best: {best}; its interval " in said and ("overlap" in said) == (not apart)
@@ -259,15 +259,15 @@ def test_held_out_figures_go_first_where_all_have_them(tmp_path, base):
     for point, rate in zip(points, (0.25, 0.75), strict=True):
         (tmp_path / point.name).mkdir()
         append_rows(tmp_path / point.name / "metrics.jsonl", [
-            {"step": n, "reward": 1 - rate, "pass_rate": 0.5} for n in range(1, 11)])
+            {"step": n, "reward": 1 - rate, "pass_rate": 0.5} for n in range(1, 16)])
         append_rows(tmp_path / point.name / "eval.jsonl", [
-            {"step": n, "eval/reward": rate * n, "eval/pass_rate": rate, "eval/tasks": 40} for n in (0, 5, 9, 10)])
+            {"step": n, "eval/reward": rate * n, "eval/pass_rate": rate, "eval/tasks": 40} for n in (0, 5, 13, 15)])
     states = {point.name: "finished" for point in points}
     found = sweep_summary.summary(points, tmp_path, states, "pass_rate")
     assert (found["by"], found["best"], found["apart_from_second"]) == ("eval/pass_rate", "run_seed-2", True)
     first = found["points"][0]
     assert [first["eval/pass_rate_low"], first["eval/pass_rate_high"]] == pytest.approx(wilson(30, 40)[1:])
-    assert first["eval/reward"] == pytest.approx(0.75 * 9.5) and first["eval/reward_low"] is None
+    assert first["eval/reward"] == pytest.approx(0.75 * 14) and first["eval/reward_low"] is None
     assert sweep_summary.summary(points, tmp_path, states, "reward")["apart_from_second"] is None
     (tmp_path / "run_seed-1/eval.jsonl").unlink()
     assert sweep_summary.summary(points, tmp_path, states, "reward")["best"] == "run_seed-1", "training's, where one has no other"
@@ -281,8 +281,19 @@ def test_the_settings_that_a_resume_may_change_are_passed_on(base, tmp_path):
     (tmp_path / "run_seed-1/checkpoints/step_00000/state.json").touch()
     environ = sweep.start(point, tmp_path / "run_seed-1")
     given = {name: environ[name] for name in environ if name.lower() in LEAVES and environ[name]}
-    assert given["SAVE_EVERY"] == "5" and given["STEPS"] == "10" and given["RESUME"].endswith("run_seed-1")
+    assert given["SAVE_EVERY"] == "5" and given["STEPS"] == "15" and given["RESUME"].endswith("run_seed-1")
     assert not {"GROUP", "SEED", "CONFIG", "OUT"} & set(environ)
+
+
+def test_a_fifth_of_a_short_run_is_no_interval(tmp_path, base):
+    """One step has no spread: resampled it would have an interval of no width, apart from every other."""
+    points = grid(base, "SEED=1,2", STEPS="8")
+    for point, reward in zip(points, (0.5, 0.6), strict=True):
+        (tmp_path / point.name).mkdir()
+        append_rows(tmp_path / point.name / "metrics.jsonl", [{"step": n, "reward": reward} for n in range(1, 9)])
+    found = sweep_summary.summary(points, tmp_path, {point.name: "finished" for point in points}, "reward")
+    assert (found["best"], found["apart_from_second"], found["points"][0]["reward_low"]) == ("run_seed-2", None, None)
+    assert "0.600 [-, -]" in sweep_summary.text(found)
 
 
 @pytest.mark.slow
