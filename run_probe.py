@@ -73,7 +73,7 @@ def named_model(arguments: list[str]) -> dict[str, str]:
 def report_file(settings: Settings) -> Path:
     """Where the probe is written; its folder is made, so that a wrong OUT costs no probe."""
     model = re.sub(r"[^\w.-]+", "-", Path(settings.model.model).name)
-    out = Path(settings.run.out or f"runs/probe-{datetime.datetime.now():%Y%m%d-%H%M%S}-{model}.json")
+    out = Path(settings.run.out or command.default_out(settings, f"{model}.json", "probe-"))
     if out.is_dir():
         raise InputError(f"OUT={out} is a folder: name the JSON file to write, such as OUT={out / 'probe.json'}")
     try:

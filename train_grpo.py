@@ -53,7 +53,7 @@ def main() -> int:
 
     with (Signals() as signals, claimed(run), open_sandbox(settings) as sandbox,
           Progress(settings.trainer.steps, settings.evaluation.eval_every) as progress,
-          tracker.Tracker(settings.run.tracker, run) as tracked):
+          tracker.Tracker(settings.run.tracker, run, os.environ.get(settings.auth.wandb_key_env)) as tracked):
         grader = grader_of(sandbox, tasks, settings)
         evaluation = Evaluation.on(sandbox, unseen_prompts, settings)
         state, step, cursor = start(run, source.cfg, settings)

@@ -5,6 +5,7 @@
         adapter_model.safetensors, adapter_config.json      the same for PEFT
         optimizer.npz                                       AdamW's moments and its count
         state.json                                          step, seed, cursor; written last, so its presence means complete
+    checkpoints/permanent/step_00100/                       those of KEEP_EVERY, which stay
 
 Sampling keys and the order of tasks are functions of (seed, step), so the step is all the RNG and data state there is, but for
 the cursor of a run that replaces tasks: how many it took is not known from the step."""
@@ -21,9 +22,8 @@ import numpy as np
 from rl import lora
 from rl.errors import InputError
 from rl.grpo import TrainState
+from rl.storage import PERMANENT, STATE, checkpoint_folder, checkpoints
 from rl.taskset import BEGINNING, Cursor
-
-STATE = "state.json"
 
 
 class CheckpointError(InputError):
@@ -33,11 +33,11 @@ class CheckpointError(InputError):
 def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, keep_last: int, keep_every: int,
          cursor: Cursor = BEGINNING) -> Path:
     """Write the checkpoint of `step` done steps and remove those that need not stay; returns its folder."""
-    final = run / "checkpoints" / f"step_{step:05d}"
+    final = checkpoint_folder(run, step, keep_every)
     aside = final.with_name(f".{final.name}.tmp")
     try:
-        final.parent.mkdir(exist_ok=True)
-        _sweep(final.parent)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(run / "checkpoints")
         aside.mkdir()
         lora.save_npz(aside / f"lora_step{step:05d}.npz", state.adapter)
         lora.save_peft(aside, state.adapter, base_model)
@@ -48,10 +48,12 @@ def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, ke
             _to_disk(path)
         _hide(final)  # the same step again, where a damaged one stood
         aside.rename(final)
-        for old in to_remove(steps(run), keep_last, keep_every):
-            _hide(run / "checkpoints" / f"step_{old:05d}")
-        _to_disk(final.parent)
-        _sweep(final.parent)
+        done = checkpoints(run)
+        for old in to_remove([*done], keep_last, keep_every):
+            _hide(done[old])
+        for folder in {final.parent, run / "checkpoints"}:
+            _to_disk(folder)
+        _sweep(run / "checkpoints")
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise CheckpointError(f"{final}: {error.strerror or error}; earlier checkpoints are intact. "
@@ -66,7 +68,7 @@ def to_remove(done: list[int], keep_last: int, keep_every: int) -> list[int]:
 
 def steps(run: Path) -> list[int]:
     """The steps of the run's complete checkpoints, in order."""
-    return sorted(int(folder.name[5:]) for folder in (run / "checkpoints").glob("step_*") if (folder / STATE).exists())
+    return [*checkpoints(run)]
 
 
 def restore(run: Path, cfg, rank: int, targets=None) -> tuple[TrainState, int]:
@@ -74,7 +76,7 @@ def restore(run: Path, cfg, rank: int, targets=None) -> tuple[TrainState, int]:
     done = steps(run)
     if not done:
         raise CheckpointError(f"{run} holds no complete checkpoint, so there is nothing to resume: start a new run")
-    folder = run / "checkpoints" / f"step_{done[-1]:05d}"
+    folder = checkpoints(run)[done[-1]]
     adapter = lora.load(folder / f"lora_step{done[-1]:05d}.npz", cfg, rank, targets)
     shape = jax.tree.structure(adapter["layers"])
     try:
@@ -89,7 +91,7 @@ def restore(run: Path, cfg, rank: int, targets=None) -> tuple[TrainState, int]:
 
 def data_cursor(run: Path) -> Cursor:
     """The cursor of the run's latest complete checkpoint; where none was saved, that of a beginning."""
-    state = json.loads((run / "checkpoints" / f"step_{steps(run)[-1]:05d}" / STATE).read_text())
+    state = json.loads((checkpoints(run)[steps(run)[-1]] / STATE).read_text())
     saved = state.get("cursor", BEGINNING._asdict())
     return Cursor(saved["epochs"], tuple(saved["rest"]))
 
@@ -105,9 +107,9 @@ def _hide(folder: Path) -> None:
         folder.rename(folder.with_name(f".{folder.name}.old"))
 
 
-def _sweep(checkpoints: Path) -> None:
+def _sweep(top: Path) -> None:
     """Remove what is hidden: replaced or outdated checkpoints, and what a killed process left half-written."""
-    for left in checkpoints.glob(".step_*"):
+    for left in (*top.glob(".step_*"), *(top / PERMANENT).glob(".step_*")):
         shutil.rmtree(left)
 
 

@@ -23,6 +23,7 @@ from rl.report_page import write
 from rl.settings import Settings, help_text
 from rl.signals import Interrupted
 from rl.signs import signs_of, signs_text
+from rl.storage import checkpoints, folder_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
@@ -67,7 +68,7 @@ def fail(message: str) -> None:
 
 def find_model(settings: Settings) -> tuple[Source, object, dict[str, str]]:
     """The model's files, checked and with this machine's attention kernel; the weights' dtype; what the log says of them."""
-    source = resolve(settings.model.model)
+    source = resolve(settings.model.model, token=os.environ.get(settings.auth.hf_token_env))
     dtype, why = pick_dtype(settings.model.dtype)
     cfg, kernel_why = pick_attention(settings.model.attention, source.cfg, dtype)
     use_compilation_cache()
@@ -110,10 +111,17 @@ def run_folder(settings: Settings) -> Path:
     if settings.run.resume:
         return Path(settings.run.resume)
     name = settings.run.run_name or f"{Path(settings.model.model).name}-{settings.data.tasks}".lower()
-    run = Path(settings.run.out or f"runs/{datetime.datetime.now():%Y%m%d-%H%M%S}-{name}")
+    run = Path(settings.run.out or default_out(settings, name))
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise InputError(f"OUT={run} exists and is not an empty folder: choose another, or go on with RESUME={run}")
     return run
+
+
+def default_out(settings: Settings, name: str, kind: str = "") -> Path:
+    """Where something of that name is written when OUT is blank: runs/<kind><now>-<name>, or the same in CACHE_DIR."""
+    cache = settings.storage.cache_dir
+    runs = folder_of(cache, "runs") if cache else Path("runs")
+    return runs / f"{kind}{datetime.datetime.now():%Y%m%d-%H%M%S}-{name}"
 
 
 def disk_need(cfg, settings: Settings) -> int:
@@ -240,7 +248,7 @@ def report_end(run: Path, step: int, settings: Settings) -> None:
         print(signs_text(signs))
     if step < settings.trainer.steps:
         print(f"MAX_HOURS={settings.trainer.max_hours:g} reached at step {step}; go on with RESUME={run} python train_grpo.py")
-    print(f"done: {step} steps in {run}, see report.html there; score it with LORA={run}/checkpoints/step_{step:05d} "
+    print(f"done: {step} steps in {run}, see report.html there; score it with LORA={checkpoints(run)[step]} "
           "python run_probe.py", flush=True)
 
 

@@ -18,7 +18,9 @@ import yaml
 from rl.combinations import training_problems
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Kwargs, Leaf, Settings, help_text, text_of, value_of
+from rl.storage import as_written, located, place
 from rl.values import typed
+from rl.yaml_file import read_mapping
 
 __all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "decide", "dump", "from_run", "help_text", "listing",
            "load", "provenance", "recorded"]
@@ -52,6 +54,7 @@ SECTION_ALIASES = {"rewards": "reward", "experiment": "run"}    # as other train
 
 # The parts of a run's config.yaml that record versions and the like, and where settings came from; no settings, so skipped.
 ABOUT, ORIGINS = "about", "origins"
+SWEEP = "sweep"    # a grid for scripts/sweep.py, which reads it; whoever trains by that file trains what the rest says
 PREFIXES = {"TRAIN", "TRAINING", "GRPO", *(section.upper() for section in SECTIONS)}   # that one may put before a name
 PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
 
@@ -67,8 +70,8 @@ def load(environ, training=False, own: dict[str, Any] | None = None) -> Loaded:
     from_file = _accept(_read_yaml(config, problems), problems) if config else {}
     from_env = _accept(_read_environ(environ), problems)
     chosen = {name: (value, "this command's default") for name, value in (own or {}).items()} | from_file | from_env
-    if "resume" in chosen and chosen["resume"][0]:
-        return from_run(chosen["resume"][0], environ)
+    if "resume" in chosen and (folder := chosen["resume"][0]):
+        return from_run(str(place(chosen.get("cache_dir", ("",))[0], "runs", folder)), environ)
     return _finish(chosen, problems, environ, training)
 
 
@@ -154,7 +157,7 @@ def check_training(settings: Settings) -> None:
 
 def dump(settings: Settings, about: dict | None = None, origins: dict | None = None) -> str:
     """The settings as YAML by section, readable by CONFIG and RESUME; `about` and `origins` are recorded beside them."""
-    tree = {}
+    tree, settings = {}, as_written(settings)
     for leaf in LEAVES.values():
         if leaf.name not in PLACES:
             value = value_of(settings, leaf.name)
@@ -173,39 +176,14 @@ def listing(loaded: Loaded) -> str:
     return "\n".join(lines)
 
 
-class _Yaml(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, where PyYAML would silently keep the last one."""
-
-    def construct_mapping(self, node, deep=False):
-        seen = set()
-        for key, _ in node.value:
-            if (name := str(key.value)) in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {name} is given twice", key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
 def _read_yaml(path, problems) -> list[Given]:
     """The settings a YAML file gives; what cannot be used is appended to `problems`."""
-    try:
-        tree = yaml.load(Path(path).read_text(encoding="utf-8"), _Yaml)
-    except OSError as error:
-        problems.append(f"{path}: {error.strerror or error}; give the path of a YAML file of settings")
-        return []
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problems.append(f"{path}: not valid YAML: {' '.join(str(error).split())}")
-        return []
-    if tree is None:
-        return []
-    if not isinstance(tree, dict):
-        problems.append(f"{path}: holds a {type(tree).__name__}; write 'name: value' lines, nested by section or not")
-        return []
-    return [given for key, value in tree.items() for given in _flatten(path, str(key), value, problems)]
+    return [given for key, value in read_mapping(path, problems).items() for given in _flatten(path, str(key), value, problems)]
 
 
 def _flatten(path, key, value, problems) -> list[Given]:
     """The settings under one top-level key: a section's, or the key itself."""
-    if key in (ABOUT, ORIGINS):
+    if key in (ABOUT, ORIGINS, SWEEP):
         return []
     key = SECTION_ALIASES.get(key, key)
     if key in SECTIONS and (value is None or isinstance(value, dict)):
@@ -263,7 +241,8 @@ def _near_misses(environ) -> list[str]:
     """Warnings for variables that look like a misspelt setting; anything further off is none of our business."""
     known = sorted({name.upper() for name in NAMES} | {"CONFIG"})
     warnings = []
-    for name in sorted(set(environ) - set(known)):
+    tokens = {leaf.default for leaf in LEAVES.values() if leaf.section == "auth"}    # which settings name, so they look alike
+    for name in sorted(set(environ) - set(known) - tokens):
         prefix, _, rest = name.upper().partition("_")
         near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
         near = near if near and near[0][0] == name[0].upper() else []    # OSTYPE, which bash sets, is not LOSS_TYPE
@@ -289,7 +268,7 @@ def _finish(chosen, problems, environ, training) -> Loaded:
     if problems := problems + (training_problems(settings) if training else []):
         raise SettingsError(problems)
     origins = {name: chosen[name][1] if name in chosen else "default" for name in LEAVES}
-    return Loaded(settings, origins, _near_misses(environ))
+    return Loaded(located(settings), origins, _near_misses(environ))
 
 
 def _with(settings: Settings, values: dict[str, Any]) -> Settings:

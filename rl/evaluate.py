@@ -19,14 +19,16 @@ from rl.taskset import Task, load_tasks
 
 def held_out(settings: Settings) -> list[Task]:
     """The tasks of the evaluations, none where EVAL_EVERY is 0; InputError where EVAL_TASKS asks for more than there are."""
-    e = settings.evaluation
-    if not e.eval_every:
-        return []
+    return first_held_out(settings, settings.evaluation.eval_tasks) if settings.evaluation.eval_every else []
+
+
+def first_held_out(settings: Settings, count: int) -> list[Task]:
+    """The first `count` held-out tasks (0: all) in their fixed shuffled order; InputError where there are fewer."""
     tasks = load_tasks(replace(settings.data, split="heldout", n_tasks=0, task_names=""))  # names are of training tasks
-    if e.eval_tasks > len(tasks):
-        raise InputError(f"EVAL_TASKS={e.eval_tasks}, but {len(tasks)} tasks of {settings.data.tasks} are held out; ask for 1 to "
+    if count > len(tasks):
+        raise InputError(f"EVAL_TASKS={count}, but {len(tasks)} tasks of {settings.data.tasks} are held out; ask for 1 to "
                          f"{len(tasks)}, or 0 for all of them")
-    return tasks[:e.eval_tasks or len(tasks)]
+    return tasks[:count or len(tasks)]
 
 
 class Evaluation(NamedTuple):

@@ -5,7 +5,7 @@ it, however that one ends. Reading a run (probes, reports) needs no lock."""
 
 import fcntl
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rl.errors import InputError
@@ -25,6 +25,18 @@ def claimed(run: Path):
                              f"({f'kill {pid}' if pid else 'Ctrl-C'} saves first), or choose another folder") from error
         except OSError as error:
             print(f"warning: {run} cannot be locked ({error.strerror}): start no second process on it", flush=True)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def in_turn(folder: Path):
+    """The folder for this process alone, waited for where another has it; without locks in the file system it is a hope."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)

@@ -51,19 +51,20 @@ class Model(NamedTuple):
     chat: Chat
 
 
-def resolve(model: str, fetch: bool = True) -> Source:
+def resolve(model: str, fetch: bool = True, token: str | None = None) -> Source:
     """The checked source of a short name, hub id, folder or .gguf file; ModelError says what is wrong and the ways on.
 
-    Without `fetch` nothing is asked of the hub, and what it would have to be asked for counts as wrong."""
+    Without `fetch` nothing is asked of the hub, and what it would have to be asked for counts as wrong. token: the hub's, where
+    it is not the one that its library finds by itself."""
     path = Path(model).expanduser()
     if model == "tiny":
         return _open(model, TINY)
     if model in HUB_IDS:
-        return _from_hub(model, HUB_IDS[model], fetch)
+        return _from_hub(model, HUB_IDS[model], fetch, token)
     if path.exists():
         return _open(model, path)
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", model) and path.suffix != ".gguf":
-        return _from_hub(model, model, fetch)
+        return _from_hub(model, model, fetch, token)
     near = difflib.get_close_matches(model, [*HUB_IDS, "tiny"], 1, 0.5)
     raise ModelError(f"MODEL={model}: there is no such file or folder, and it is no short name ({', '.join(HUB_IDS)}, tiny) "
                      "nor a hub id (owner/name)" + (f"; did you mean {near[0]}?" if near else ""))
@@ -158,7 +159,7 @@ def _cached(repo_id: str, **options) -> Path:
                                   **{"local_files_only": True} | options))
 
 
-def _from_hub(name: str, repo_id: str, fetch: bool) -> Source:
+def _from_hub(name: str, repo_id: str, fetch: bool, token: str | None) -> Source:
     """The cached snapshot where it is whole, without asking the network; else a fetched one."""
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
@@ -173,7 +174,7 @@ def _from_hub(name: str, repo_id: str, fetch: bool) -> Source:
     if not fetch and not HF_HUB_OFFLINE:
         raise ModelError(f"MODEL={name}: {found}; what is missing is fetched from the hub at first use, or now:\n  {command}")
     try:
-        folder = _cached(repo_id, local_files_only=False)
+        folder = _cached(repo_id, local_files_only=False, token=token or None)
     except Exception as error:  # no network, an unknown or gated name, a full disk: the ways on are the same
         raise ModelError(_ways_on(name, command, found, error)) from error
     try:

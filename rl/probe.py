@@ -4,8 +4,10 @@ Probes of two models with equal settings see the same tasks, the same hidden cas
 difference is the models' own. What the samples say is worked out in rl/probe_report.py.
 """
 
+import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from rl.datalog import Group
@@ -13,11 +15,12 @@ from rl.generate import Sampling, step_key
 from rl.graders import grader_of, runs_code
 from rl.loop import Prompt, grade, sample
 from rl.safe_grading import weak_passes
-from rl.settings import Settings
+from rl.settings import Kwargs, Settings
 
 # A probe samples as a step of its own that no run reaches, and its cases come from seeds beyond those of training.
 PROBE_STEP = 2**31 - 1
 EVAL_STEP = PROBE_STEP - 1    # of evaluations on the way, so that a probe of the run that they judged draws afresh
+UTILISATION = "token_utilisation_reward"
 PROBE_CASES, SECOND_CASES = 2**31, 2**32    # added to CASE_SEED, which ends below 2**31
 
 
@@ -38,6 +41,7 @@ class ProbeGrader(NamedTuple):
     @classmethod
     def on(cls, sandbox, tasks: Sequence, settings: Settings) -> "ProbeGrader":
         """Both graders of what the settings pay for."""
+        settings = _for_unseen_prompts(settings)
         first, again = grader_of(sandbox, tasks, settings, PROBE_CASES), runs_code(settings)
         return cls(first, grader_of(sandbox, tasks, settings, SECOND_CASES) if again else None)
 
@@ -58,6 +62,14 @@ def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, sampl
         rechecked, weak = rechecked + again, weak + len(failed)
         tell(_progress(groups, len(prompts), time.perf_counter() - started))
     return Probed(groups, entropy, rechecked, weak, time.perf_counter() - started)
+
+
+def _for_unseen_prompts(settings: Settings) -> Settings:
+    """With 0 for what a file of the frozen model's answers lacks: it has training prompts, and others are measured here."""
+    given = json.loads(settings.reward.reward_kwargs)
+    if isinstance(utilisation := given.get(UTILISATION), dict):
+        given[UTILISATION] = {"missing": "zero"} | utilisation
+    return replace(settings, reward=replace(settings.reward, reward_kwargs=Kwargs(json.dumps(given, sort_keys=True))))
 
 
 def _graded(prompts: Sequence[Prompt], groups: Sequence[Group]) -> tuple[list, list]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")   # those of a layer, in its order
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def setting(default, help, low=None, high=None, choices=(), names=(), pattern=None, words="", aliases=(), on_resume=False):
@@ -179,9 +180,27 @@ class RunSettings:
                           aliases=("resume_from_checkpoint",))
     save_every: int = setting(25, "steps between checkpoints", 1, 10_000_000, aliases=("save_steps",), on_resume=True)
     keep_last: int = setting(3, "latest checkpoints kept", 1, 1_000_000, aliases=("save_total_limit",), on_resume=True)
-    keep_every: int = setting(0, "checkpoints at multiples of this many steps stay for good; 0 = none", 0, 10_000_000)
+    keep_every: int = setting(0, "checkpoints at multiples of this many steps stay for good, in checkpoints/permanent; 0 = none",
+                              0, 10_000_000)
     tracker: str = setting("none", "where metrics go besides metrics.jsonl; wandb stays offline unless WANDB_MODE says "
                            "otherwise", choices=("none", "tensorboard", "wandb"), aliases=("report_to",), on_resume=True)
+
+
+@dataclass(frozen=True)
+class StorageSettings:
+    """Where relative paths lie."""
+    cache_dir: str = setting("", "folder of all that is kept: relative OUT, RESUME and LORA are under its artifacts/runs, "
+                             "TASKS_FILE under its datasets, a MODEL that is there under its models; blank: paths mean what they "
+                             "say", on_resume=True)
+
+
+@dataclass(frozen=True)
+class AuthSettings:
+    """The names of the environment variables that hold tokens; never the tokens."""
+    hf_token_env: str = setting("HF_TOKEN", "variable with the hub's token, for models that ask for an account",
+                                pattern=VARIABLE, words="a variable's name", on_resume=True)
+    wandb_key_env: str = setting("WANDB_API_KEY", "variable with the key of Weights & Biases, for WANDB_MODE=online",
+                                 pattern=VARIABLE, words="a variable's name", on_resume=True)
 
 
 @dataclass(frozen=True)
@@ -197,6 +216,8 @@ class Settings:
     evaluation: EvaluationSettings = EvaluationSettings()
     proof: ProofSettings = ProofSettings()
     run: RunSettings = RunSettings()
+    storage: StorageSettings = StorageSettings()
+    auth: AuthSettings = AuthSettings()
 
 
 class Leaf(NamedTuple):

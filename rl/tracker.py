@@ -18,8 +18,8 @@ PROJECT = "rl-lisp-python"
 class Tracker:
     """A context manager around a run; `begin`, then `step` after every step. With kind "none" all of it does nothing."""
 
-    def __init__(self, kind: str, run: Path):
-        self._kind, self._run, self._sink = kind, run, None
+    def __init__(self, kind: str, run: Path, wandb_key: str | None = None):
+        self._kind, self._run, self._key, self._sink = kind, run, wandb_key, None
 
     def __enter__(self):
         return self
@@ -33,7 +33,7 @@ class Tracker:
         if self._kind == "tensorboard":
             self._attempt(lambda: self._open(TensorBoard(self._run, step, resumed)))
         elif self._kind == "wandb":
-            self._attempt(lambda: self._open(Wandb(self._run, settings, started)))
+            self._attempt(lambda: self._open(Wandb(self._run, settings, started, self._key)))
 
     def step(self, step: int, metrics: dict) -> None:
         """Pass the step's row on; values that do not exist (null) are left out."""
@@ -95,13 +95,14 @@ class TensorBoard:
 class Wandb:
     """A run of Weights & Biases in RUN/wandb, offline unless WANDB_MODE says otherwise; steps it has seen stay as they were."""
 
-    def __init__(self, run: Path, settings: dict, started: str):
+    def __init__(self, run: Path, settings: dict, started: str, key: str | None = None):
         import wandb
 
         name = re.sub(r"[^\w-]+", "-", run.resolve().name)
         self._run = wandb.init(project=PROJECT, name=run.name, id=f"{name}-{re.sub(r'[^0-9]', '', started)}"[-64:], dir=str(run),
                                config=settings, resume="allow", mode=os.environ.get("WANDB_MODE", "offline"),
-                               settings={"console": "off"})    # the lines of a run are ours, and so is its bar
+                               # the lines of a run are ours, and so is its bar; a key is only needed to send
+                               settings={"console": "off"} | ({"api_key": key} if key else {}))
 
     def step(self, step: int, values: dict[str, float]) -> None:
         """All values of one step."""

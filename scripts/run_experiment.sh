@@ -30,6 +30,12 @@ case $mode in
     *) refuse "unknown argument $mode; it takes --foreground, --brief, --help, and settings as variables" ;;
 esac
 [ -z "${RESUME:-}" ] || refuse "RESUME is set: to go on with an experiment give its folder, OUT=..., and unset RESUME"
+if [ -n "${CACHE_DIR:-}" ]; then    # absolute, or the commands would put it under CACHE_DIR once more
+    case ${OUT:-} in
+        /*) ;;
+        *) OUT=$(realpath -m -- "$CACHE_DIR")/artifacts/runs/${OUT:-$(date +%Y%m%d-%H%M%S)-experiment} ;;
+    esac
+fi
 export OUT=${OUT:-runs/$(date +%Y%m%d-%H%M%S)-experiment}
 out=$OUT
 run=$out/train
@@ -39,9 +45,10 @@ mkdir -p "$out" || refuse "OUT=$out: the folder cannot be made; choose another"
 last_checkpoint() {    # the folder of the run's latest complete checkpoint; nothing where there is none
     local found
     shopt -s nullglob
-    found=("$run"/checkpoints/step_*/state.json)
+    found=("$run"/checkpoints/{,permanent/}step_*/state.json)
     shopt -u nullglob
-    [ ${#found[@]} -eq 0 ] || dirname "$(printf '%s\n' "${found[@]}" | sort -V | tail -n 1)"
+    [ ${#found[@]} -eq 0 ] || printf '%s\n' "${found[@]%/state.json}" | sed 's|.*/\(step_[0-9]*\)$|\1 &|' | sort -V |
+        tail -n 1 | cut -d ' ' -f 2-
 }
 
 train() {    # train ARGUMENT...: begin, or go on; a resumed run knows its settings, so CONFIG must not be given again

@@ -74,6 +74,19 @@ def test_the_last_few_and_the_permanent_ones_stay(tmp_path):
     for step in range(10):
         save(tmp_path, step, keep_last=2, keep_every=4)
     assert checkpoint.steps(tmp_path) == [4, 8, 9]
+    assert sorted(path.name for path in (tmp_path / "checkpoints/permanent").iterdir()) == ["step_00004", "step_00008"]
+
+
+@pytest.mark.parametrize("old_layout", [False, True])
+def test_a_permanent_checkpoint_is_resumed_from(tmp_path, old_layout):
+    """Where it is the latest; also where an older program wrote it beside the others, and then it still stays."""
+    save(tmp_path, 4, keep_last=1, keep_every=4)
+    if old_layout:
+        (tmp_path / "checkpoints/permanent/step_00004").rename(tmp_path / "checkpoints/step_00004")
+    (tmp_path / "checkpoints/permanent/.step_00008.tmp").mkdir(parents=True)
+    assert checkpoint.restore(tmp_path, CFG, 4)[1] == 4 and checkpoint.data_cursor(tmp_path) == Cursor()
+    save(tmp_path, 5, keep_last=1, keep_every=4)
+    assert checkpoint.steps(tmp_path) == [4, 5] and not [*tmp_path.glob("**/.step_*")]
 
 
 def test_the_latest_complete_one_is_restored(tmp_path):

@@ -371,7 +371,8 @@ def test_a_short_run_follows_its_settings(train, taught_model, whole, tmp_path, 
     assert code == 0, err
     run, = (tmp_path / "runs").iterdir()
     assert run.name.endswith("-short")
-    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step_0000{n}" for n in (2, 4, 5)]
+    assert sorted(str(path.relative_to(run / "checkpoints")) for path in (run / "checkpoints").glob("**/step_*")) == [
+        "permanent/step_00002", "permanent/step_00004", "step_00005"]
     rewards = lambda run: {row["reward"] for n in (1, 2) for row in read_rows(run / f"completions/completions_0000{n}.jsonl")}  # noqa: E731
     assert rewards(run) <= {0.0, 1.0} and not rewards(whole[0]) <= {0.0, 1.0}
     assert [arguments[1] for call, arguments, _ in sys.modules["wandb"].calls if call == "log"] == [1, 2, 3, 4, 5]

@@ -1,0 +1,130 @@
+"""Evaluate what training came to: the lasting checkpoints of a run, or of all runs of a sweep, on held-out tasks.
+
+    python eval_runs.py runs/<name>                         # every permanent checkpoint (KEEP_EVERY) and the latest
+    python eval_runs.py sweeps/<name> --base                # every run_* folder, and the model without adapter
+    EVAL_TASKS=100 python eval_runs.py sweeps/<name>        # the first 100 held-out tasks
+    N_SAMPLES=8 TEMPERATURE=1 python eval_runs.py runs/<name> --out eval8
+    python eval_runs.py sweeps/<name> --shards 2 --shard 0 & python eval_runs.py sweeps/<name> --shards 2 --shard 1
+    CONFIG=configs/gsm8k_length.yaml python eval_runs.py --zero-shot zero_shot.jsonl
+    python eval_runs.py --help                              # every setting
+
+Each run is measured on the held-out tasks of its own provider, with the settings of its config.yaml; the environment wins.
+Answers are greedy, one a task, unless TEMPERATURE and N_SAMPLES are set. Writes --out (by default the folder eval in the one that
+is given; under CACHE_DIR artifacts/eval/<name>): results.jsonl, a row a checkpoint; answers/; summary.csv, summary.json;
+curves/*.svg. What is in results.jsonl is not done again. --zero-shot writes a frozen model's answers to the training tasks
+(SPLIT, N_TASKS), which token_utilisation_reward reads. Not covered: training, comparing two models by task (run_probe.py)."""
+
+import argparse
+import datetime
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from rl import command, config, lora, pretrained, run_evaluation, run_summary, zero_shot
+from rl.datalog import write_aside
+from rl.device import explain_memory
+from rl.errors import InputError
+from rl.generate import check_room
+from rl.loop import prepare
+from rl.storage import folder_of, place
+from rl.taskset import load_tasks
+
+NOT_HERE = {"RESUME": "a finished evaluation is never done again, nothing is to be said for that",
+            "OUT": "give --out", "OUTPUT_DIR": "give --out"}
+OF_A_RUN = {"CONFIG": "each run has its own config.yaml", "LORA": "the checkpoints are the run's own"}
+
+
+def main() -> int:
+    """The evaluations that are missing, then the summary of all; or the zero-shot file. Returns the exit code."""
+    given = parsed(sys.argv[1:])
+    refuse(NOT_HERE if given.zero_shot else NOT_HERE | OF_A_RUN)
+    cache = config.load({name: value for name, value in os.environ.items() if name != "CONFIG"}).settings.storage.cache_dir
+    if given.zero_shot:
+        return write_zero_shot(place(cache, "eval", given.zero_shot))
+
+    top = next((found for kind in ("sweeps", "runs") if (found := place(cache, kind, given.folder)).is_dir()), Path(given.folder))
+    out = place(cache, "eval", given.out) if given.out else folder_of(cache, "eval") / top.name if cache else top / "eval"
+    jobs, skipped = run_evaluation.plan(top, os.environ, given.base)
+    todo = run_evaluation.to_do(jobs, run_summary.read_results(out), (given.shard, given.shards))
+    command.make_folder(out / "answers")
+    for line in skipped:
+        tell(f"skipped {line}")
+    for name, split in {job.run: job.settings.data.split for job in jobs if job.adapter}.items():
+        if split != "train":
+            tell(f"warning: {name} was trained with SPLIT={split}, so on these held-out tasks too")
+
+    model, of = None, None
+    for number, job in enumerate(todo, 1):
+        tell(f"[{number}/{len(todo)}] {job.run}, step {job.step}: {len(job.prompts)} tasks")
+        if of != (of := (job.source.path, job.source.cfg, job.dtype)):
+            model = None    # two of them might not fit
+            model = pretrained.load(job.source, job.dtype)
+        row, groups = run_evaluation.evaluate(job, model, tell)
+        name = f"{job.run}-{job.key.measured}" if job.adapter is None else f"{job.run}-step_{job.step:05d}"
+        write_aside(out / "answers" / f"{name}.jsonl", run_summary.jsonl(run_evaluation.answer_rows(groups)))
+        run_summary.add_row(out, row | {"time": now()})
+
+    about = {"folder": str(top), "time": now(), "git": command.git_revision(), "skipped": skipped}
+    rows = run_summary.write_summary(out, about)
+    print(f"{run_summary.table(rows) if rows else 'nothing was evaluated yet'}\n\nwritten: {out}")
+    return 0
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """The command line; InputError names all that is wrong with it."""
+    parser = argparse.ArgumentParser("eval_runs.py", add_help=False, exit_on_error=False)
+    parser.add_argument("folder", nargs="*")
+    parser.add_argument("--base", action="store_true")
+    for flag, kind, default in (("--out", str, ""), ("--zero-shot", str, ""), ("--shards", int, 1), ("--shard", int, 0)):
+        parser.add_argument(flag, type=kind, default=default)
+    try:
+        found = parser.parse_args(arguments)
+    except argparse.ArgumentError as error:
+        raise InputError(str(error)) from error
+    problems = []
+    if len(found.folder) != (not found.zero_shot):
+        problems.append("--zero-shot takes no folder" if found.zero_shot else "give one folder, of a run or of a sweep")
+    if found.zero_shot and (found.base or found.out or found.shards > 1):
+        problems.append("--zero-shot goes with none of --base, --out, --shards")
+    if not (found.shards >= 1 and 0 <= found.shard < found.shards):
+        problems.append(f"--shards {found.shards} --shard {found.shard}: shards count from 0 to one below their number")
+    if problems:
+        raise InputError(f"{'; '.join(problems)}; --help says more")
+    found.folder = found.folder[0] if found.folder else ""
+    return found
+
+
+def refuse(names: dict[str, str]) -> None:
+    """InputError where one of these variables is set, with the reason that is given."""
+    if wrong := [f"{name}={os.environ[name]}: {why}" for name, why in names.items() if os.environ.get(name)]:
+        raise InputError(f"{'; '.join(wrong)}; unset what has no meaning here")
+
+
+def write_zero_shot(path: Path) -> int:
+    """The file for token_utilisation_reward; returns the exit code."""
+    loaded = config.load(run_evaluation.greedy_environ(os.environ))
+    s = zero_shot.correctness_alone(loaded.settings)
+    source, dtype, facts = command.find_model(s)
+    adapter = lora.load(s.model.lora, source.cfg) if s.model.lora else None
+    tasks = load_tasks(s.data)
+    zero_shot.check(path, tasks, s)
+    prompts = prepare(tasks, source.chat, s.data.style_hint, s.generation.max_prompt_tokens)
+    check_room([prompt.ids for prompt in prompts], s.generation.max_new_tokens, source.cfg)
+    command.make_folder(path.parent)
+    command.announce(loaded, facts, file=sys.stderr)
+    rows = zero_shot.write(path, pretrained.load(source, dtype), adapter, prompts, s, tell)
+    print(f"{len(rows)} answers to {len(prompts)} tasks, {sum(row['correct'] for row in rows)} correct; written: {path}")
+    return 0
+
+
+def now() -> str:
+    """The time for a record."""
+    return datetime.datetime.now().isoformat(timespec="seconds")
+
+
+# Progress goes to stderr, so that stdout is the summary alone.
+tell = partial(print, file=sys.stderr, flush=True)
+
+if __name__ == "__main__":
+    command.run(main, __doc__, flags=("--base", "--out=", "--shards=", "--shard=", "--zero-shot="), explain=explain_memory)
