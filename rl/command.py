@@ -23,7 +23,7 @@ from rl.report_page import write
 from rl.settings import Settings, help_text
 from rl.signals import Interrupted
 from rl.signs import signs_of, signs_text
-from rl.storage import checkpoints, folder_of
+from rl.storage import checkpoint_folder, folder_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
@@ -248,7 +248,8 @@ def report_end(run: Path, step: int, settings: Settings) -> None:
         print(signs_text(signs))
     if step < settings.trainer.steps:
         print(f"MAX_HOURS={settings.trainer.max_hours:g} reached at step {step}; go on with RESUME={run} python train_grpo.py")
-    print(f"done: {step} steps in {run}, see report.html there; score it with LORA={checkpoints(run)[step]} "
+    adapter = checkpoint_folder(run, step, settings.run.keep_every)
+    print(f"done: {step} steps in {run}, see report.html there; score it with LORA={adapter} "
           "python run_probe.py", flush=True)
 
 
