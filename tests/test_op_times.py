@@ -133,6 +133,7 @@ def test_programs_of_one_name_are_told_apart_by_their_operations():
         unknown, op_times.LAYERS, op_times.MIXING, unknown, op_times.TOKENWISE, unknown, unknown]
 
 
+@pytest.mark.slow
 def test_a_large_product_is_most_of_its_time():
     """A real trace: of a program that is one product and little else, the product's kind, here unknown code's, has nearly all."""
     x = jnp.ones((1024, 1024))
@@ -144,6 +145,7 @@ def test_a_large_product_is_most_of_its_time():
     assert found.by_kind[op_times.UNKNOWN] == pytest.approx(ops) and ops > 0, "a test's product is none of the model's"
 
 
+@pytest.mark.slow
 def test_decoding_is_recognised():
     """The small model's sampler: every kind that it has is there, none of the update's, and little is unknown."""
     model, prompts = small_model.model(stop_ids=()), [small_model.prompt(n) for n in (20, 30)]
