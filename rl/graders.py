@@ -24,10 +24,15 @@ __all__ = ["RewardGrader", "combining", "grader_of", "objective_of_rewards", "op
 PROGRAM = "lisp_reward"    # the one reward that needs the sandbox
 
 
-def objective_of_rewards(settings: Settings) -> Objective:
-    """What the rewards come to; InputError where COMBINE, its kwargs or a reward's name are wrong, all problems together."""
+def objective_alone(settings: Settings) -> Objective:
+    """What the rewards come to, without a look at the rewards, some of which read files; InputError for COMBINE or its kwargs."""
     load_plugins(settings.data.plugins)
-    objective = build_objective(settings.objective.combine, **json.loads(settings.objective.combine_kwargs))
+    return build_objective(settings.objective.combine, **json.loads(settings.objective.combine_kwargs))
+
+
+def objective_of_rewards(settings: Settings) -> Objective:
+    """The same once every reward was tried; InputError where a name or kwargs of rewards are wrong, all problems together."""
+    objective = objective_alone(settings)
     names, given = objective.reward_names(), json.loads(settings.reward.reward_kwargs)
     asked_for = f"COMBINE={settings.objective.combine} asks for {', '.join(names)}"
     problems = [f"{name} is given to no reward{nearest(name, names)}; {asked_for}" for name in given if name not in names]
@@ -45,7 +50,7 @@ def objective_of_rewards(settings: Settings) -> Objective:
 
 def runs_code(settings: Settings) -> bool:
     """Whether a sandbox is needed."""
-    return PROGRAM in objective_of_rewards(settings).reward_names()
+    return PROGRAM in objective_alone(settings).reward_names()
 
 
 def open_sandbox(settings: Settings):
@@ -58,7 +63,7 @@ def open_sandbox(settings: Settings):
 
 def grader_of(sandbox, tasks: Sequence, settings: Settings, case_shift: int = 0):
     """The grader of these tasks; `case_shift` is added to CASE_SEED, for other hidden cases of programs."""
-    objective, given = objective_of_rewards(settings), json.loads(settings.reward.reward_kwargs)
+    objective, given = objective_alone(settings), json.loads(settings.reward.reward_kwargs)
     check_tasks(tasks, objective, settings)
     rewards = {}
     for name in objective.reward_names():

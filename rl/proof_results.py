@@ -44,7 +44,8 @@ def result_of(entry: Predicted, answers: dict[str, list[dict]], rows: dict[str, 
     before, found = answers["before"], {}
     for arm in rows:
         sides = {name: [[row[name] for row in side] for side in (before, answers[arm])] for name in MEASURES}
-        found[arm] = {"outcome": outcome(*sides["score"])._asdict() | {"gain": outcome(*sides["score"]).gain._asdict()},
+        came_of_it = outcome(*sides["score"])
+        found[arm] = {"outcome": came_of_it._asdict() | {"gain": came_of_it.gain._asdict()},
                       **{name: gain_of(*sides[name]) for name in MEASURES[1:]},
                       "minutes": math.fsum(row["step_time"] for row in rows[arm]) / 60,
                       "curve": [{name: row.get(name) for name in CURVE} for row in rows[arm]]}
