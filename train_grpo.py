@@ -21,6 +21,7 @@ from rl.device import explain_memory
 from rl.evaluate import Evaluation, held_out
 from rl.generate import check_room
 from rl.graders import check_tasks, grader_of, objective_of_rewards, open_sandbox
+from rl.hub import hub_name
 from rl.lock import claimed
 from rl.loop import prepare, train_step
 from rl.progress import Progress
@@ -66,7 +67,7 @@ def main() -> int:
         tracked.begin(values_of(settings), config.recorded(run)["started"], step, bool(settings.run.resume))
         started = time.monotonic()
         progress.begin(step)
-        saved, base_model = step, pretrained.hub_name(settings.model.model)
+        saved, base_model = step, hub_name(settings.model.model)
 
         def save():
             nonlocal saved

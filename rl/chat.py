@@ -51,7 +51,7 @@ class Chat:
         config, generation, settings = (read_json(folder / name) for name in
                                         ("config.json", "generation_config.json", "tokenizer_config.json"))
         variables = {key: text for key, value in settings.items() if key.endswith("_token") and (text := _token_text(value))}
-        tokenizer = _read_tokenizer(folder / "tokenizer.json")
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
         pad_ids = [generation.get("pad_token_id"), config.get("pad_token_id"),
                    tokenizer.token_to_id(variables["pad_token"]) if "pad_token" in variables else None]
         return cls(tokenizer, _template(folder, settings), [*_ids(generation), *_ids(config)],
@@ -91,7 +91,8 @@ def read_json(path: Path) -> dict:
     return found
 
 
-def _read_tokenizer(path: Path) -> Tokenizer:
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer in a tokenizer.json; ValueError where it is missing or none."""
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception, for a missing file too

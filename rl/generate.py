@@ -43,6 +43,7 @@ class Rollouts(NamedTuple):
     entropy_BT: np.ndarray  # entropy in nats of the distribution each id was drawn from, before any top-k or top-p
     length_B: np.ndarray  # number of sampled ids: up to and including the first stop id
     finish_B: list[str]  # "stop", or "length" where max_new_tokens ended it
+    hidden_B: list[np.ndarray] | None = None  # each row's hidden_TD, where somebody asked (rl/hidden.py)
 
 
 class State(NamedTuple):

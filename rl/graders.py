@@ -11,16 +11,18 @@ from contextlib import nullcontext
 from numbers import Real
 from types import SimpleNamespace
 
-from rl import combining, text_rewards
+from rl import combining, latent, text_rewards
 from rl.answers import final_answer
 from rl.combining import check_scores
 from rl.errors import InputError
 from rl.registry import Objective, Reward, TrainingSample, build_objective, build_reward, load_plugins, nearest
 from rl.reward import Grade, Grader
+from rl.reward_kwargs import kwargs_of
 from rl.sandbox import Sandbox
 from rl.settings import Settings
 
-__all__ = ["RewardGrader", "combining", "grader_of", "objective_of_rewards", "open_sandbox", "runs_code", "text_rewards"]
+__all__ = ["RewardGrader", "combining", "grader_of", "latent", "objective_of_rewards", "open_sandbox", "runs_code",
+           "text_rewards"]
 PROGRAM = "lisp_reward"    # the one reward that needs the sandbox
 
 
@@ -36,11 +38,10 @@ def objective_of_rewards(settings: Settings) -> Objective:
     names, given = objective.reward_names(), json.loads(settings.reward.reward_kwargs)
     asked_for = f"COMBINE={settings.objective.combine} asks for {', '.join(names)}"
     problems = [f"{name} is given to no reward{nearest(name, names)}; {asked_for}" for name in given if name not in names]
-    problems += [f"{name}={value!r} should be a mapping" for name, value in given.items() if not isinstance(value, dict)]
     for name in names:
         try:
-            if name != PROGRAM and isinstance(given.get(name, {}), dict):
-                build_reward(name, **given.get(name, {}))
+            if name != PROGRAM:
+                build_reward(name, **kwargs_of(name, settings))
         except InputError as error:
             problems.append(str(error))
     if problems:
@@ -63,14 +64,14 @@ def open_sandbox(settings: Settings):
 
 def grader_of(sandbox, tasks: Sequence, settings: Settings, case_shift: int = 0):
     """The grader of these tasks; `case_shift` is added to CASE_SEED, for other hidden cases of programs."""
-    objective, given = objective_alone(settings), json.loads(settings.reward.reward_kwargs)
+    objective = objective_alone(settings)
     check_tasks(tasks, objective, settings)
     rewards = {}
     for name in objective.reward_names():
         if name == PROGRAM:
             rewards[name] = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed + case_shift)
         else:
-            rewards[name] = build_reward(name, **given.get(name, {}))
+            rewards[name] = build_reward(name, **kwargs_of(name, settings))
     return rewards[PROGRAM] if settings.objective.combine == "lisp" else RewardGrader(objective, rewards)
 
 
@@ -94,21 +95,25 @@ class RewardGrader:
 
     def __init__(self, objective: Objective, rewards: dict[str, Reward]):
         self._objective, self._rewards = objective, rewards
+        self.wants_hidden = getattr(objective, "wants_hidden", False)
         self._right = getattr(objective, "correctness", next((name for name in rewards if "correct" in name), None))
 
     def grade_samples(self, task_B: Sequence, text_B: Sequence[str], tokens_B: Sequence[int],
-                      finish_B: Sequence[str]) -> list[Grade]:
+                      finish_B: Sequence[str], hidden_B: Sequence | None = None) -> list[Grade]:
         """One Grade a row; a reward that raises, or gives no number, leaves the row without one, to be masked and counted.
 
         InputError where a reward gives another number of values than there are rows."""
+        hidden_B = [None] * len(text_B) if hidden_B is None else hidden_B
         rows = [TrainingSample(question(task), text, getattr(task, "answer", ""), int(tokens), finish,
-                               {"task": task, **getattr(task, "metadata", {})})
-                for task, text, tokens, finish in zip(task_B, text_B, tokens_B, finish_B, strict=True)]
+                               {"task": task, **getattr(task, "metadata", {})}, hidden_TD)
+                for task, text, tokens, finish, hidden_TD in zip(task_B, text_B, tokens_B, finish_B, hidden_B, strict=True)]
+        hook = getattr(self._objective, latent.EXTRA, None)
+        rewards = self._rewards | ({latent.EXTRA: hook} if hook else {})
         scores, base, why = {}, None, {}
-        for name, reward in self._rewards.items():
+        for name, reward in rewards.items():
             scores[name], grades, why[name] = asked(name, reward, rows)
             base = base or grades
-        check_scores(scores, list(self._rewards))
+        check_scores(scores, list(rewards))
         totals = list(self._objective.combine_rewards(scores))
         check_scores({"combine_rewards": totals, **scores}, ["combine_rewards", *scores])
         return [self._grade(i, row, totals[i], {name: values[i] for name, values in scores.items()}, base and base[i], why)

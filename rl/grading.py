@@ -31,10 +31,11 @@ class Grading:
         future = self._pool.submit(grade_safely, self._grader, [(self._task_B[row], text) for row, text in texts.items()])
         self._begun |= {row: (future, i) for i, row in enumerate(texts)}
 
-    def finish(self, text_B: Sequence[str], tokens_B: Sequence[int] = (), finish_B: Sequence[str] = ()) -> list[Grade]:
+    def finish(self, text_B: Sequence[str], tokens_B: Sequence[int] = (), finish_B: Sequence[str] = (),
+               hidden_B: Sequence | None = None) -> list[Grade]:
         """All rows' grades, in order; InputError where the grader does not give one for each."""
         if self._whole:
-            return grade_rows(self._grader, self._task_B, text_B, tokens_B, finish_B)
+            return grade_rows(self._grader, self._task_B, text_B, tokens_B, finish_B, hidden_B)
         if rest := {row: text for row, text in enumerate(text_B) if row not in self._begun}:
             self.begin(rest)
         return [future.result()[i] for future, i in (self._begun[row] for row in range(len(text_B)))]

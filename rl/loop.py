@@ -16,6 +16,7 @@ from rl.errors import InputError
 from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
 from rl.grading import Grading
 from rl.grpo import AdamW, TrainState, update, with_base_logprobs
+from rl.hidden import hidden_of
 from rl.objectives import Objective
 from rl.packing import pack_groups, teaching
 from rl.recheck import recheck
@@ -67,8 +68,10 @@ def optimiser_of(settings: Settings) -> AdamW:
 
 
 def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sampling, key, slots: int = 0,
-           begin: Callable[[dict[int, str]], None] = lambda texts: None) -> tuple[Rollouts, list[str]]:
-    """Completions of the prompts and their texts, row by row; `begin` is told each row's text as soon as it has ended."""
+           begin: Callable[[dict[int, str]], None] = lambda texts: None, hidden: bool = False) -> tuple[Rollouts, list[str]]:
+    """Completions of the prompts and their texts, row by row; `begin` is told each row's text as soon as it has ended.
+
+    hidden: with the states that the tokens were drawn from, which takes one more forward pass."""
     names, texts = [prompt.task.name for prompt in prompts], {}
 
     def ended(rows, out: Rollouts):
@@ -77,13 +80,21 @@ def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sa
         begin(new)
 
     rollouts = generate(model, adapter, [p.ids for p in prompts], samples, sampling, row_keys(key, names, samples), slots, ended)
+    if hidden:
+        rollouts = rollouts._replace(hidden_B=hidden_of(model, adapter, rollouts))
     return rollouts, [texts[row] for row in range(len(texts))]
+
+
+def wants_hidden(grader) -> bool:
+    """Whether the grader looks at hidden states, so that `sample` has to give them."""
+    return getattr(grader, "wants_hidden", False)
 
 
 def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str]) -> tuple[list[datalog.Group], list[float]]:
     """The samples, graded now, grouped by prompt; and the seconds that each took to grade."""
     task_B = [prompts[p].task for p in rollouts.prompt_B]
-    return grouped(prompts, rollouts, texts, grade_rows(grader, task_B, texts, rollouts.length_B, rollouts.finish_B))
+    grades = grade_rows(grader, task_B, texts, rollouts.length_B, rollouts.finish_B, rollouts.hidden_B)
+    return grouped(prompts, rollouts, texts, grades)
 
 
 def grouped(prompts: Sequence[Prompt], rollouts: Rollouts, texts, grades) -> tuple[list[datalog.Group], list[float]]:
@@ -143,9 +154,10 @@ def judged(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings
     started = time.perf_counter()
     seed, N = settings.trainer.seed, settings.generation.group
     with Grading(grader, [prompt.task for prompt in prompts for _ in range(N)]) as grading:
-        rollouts, texts = sample(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step), slots, grading.begin)
+        rollouts, texts = sample(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step), slots, grading.begin,
+                                 wants_hidden(grader))
         sampled = time.perf_counter()
-        grades = grading.finish(texts, rollouts.length_B, rollouts.finish_B)
+        grades = grading.finish(texts, rollouts.length_B, rollouts.finish_B, rollouts.hidden_B)
     groups, grading_s = grouped(prompts, rollouts, texts, grades)
     shuffled_by = (seed, step) if settings.reward.shuffle_rewards else None
     reward_PN = rewards_of(groups, shuffled_by, length_penalties(groups, settings))

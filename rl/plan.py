@@ -111,10 +111,13 @@ class Update:
 
     def kept(self, remat: str) -> int:
         """Bytes from the forward pass of all layers, but for what is there anyway."""
-        given = {(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((self._lora, self._rest))}
-        kept = jax.eval_shape(partial(self._forward, remat), self._lora, self._x_QD, *self._rest)[1]
-        return self._cfg.num_hidden_layers * sum(nbytes(leaf) for leaf in jax.tree.leaves(kept)
-                                                 if (leaf.shape, leaf.dtype) not in given)
+        def of_a_layer(lora_layer, x_QD, *rest):
+            # What is there anyway is told by identity: by its shape, x of 896 tokens would be a weight of 896 x 896.
+            given = {id(leaf) for leaf in jax.tree.leaves((lora_layer, rest))}
+            pull_back = self._forward(remat, lora_layer, x_QD, *rest)[1]
+            return [leaf for leaf in jax.tree.leaves(pull_back) if id(leaf) not in given]
+
+        return self._cfg.num_hidden_layers * nbytes(jax.eval_shape(of_a_layer, self._lora, self._x_QD, *self._rest))
 
     @cached_property
     def temporaries(self) -> int:

@@ -16,13 +16,9 @@ from qwen2_jax import SHAPES, ModelConfig, load_params
 from rl.chat import Chat, read_json
 from rl.errors import InputError
 from rl.gguf_file import GgufFile
+from rl.hub import HUB_IDS, TINY, hub_cache
 from rl.safetensors_file import SafeTensors
 
-TINY = Path(__file__).resolve().parent.parent / "models" / "tiny"
-LOCAL_CACHE = Path("hf_cache")
-HUB_IDS = {name: f"Qwen/Qwen2.5-Coder-{name}-Instruct" for name in ("0.5B", "1.5B", "3B", "7B")} | {
-    "qwen3-0.6B": "Qwen/Qwen3-0.6B", "qwen3-1.7B": "Qwen/Qwen3-1.7B", "qwen3-4B": "Qwen/Qwen3-4B",
-    "llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct", "llama-3.2-3B": "meta-llama/Llama-3.2-3B-Instruct"}
 HUB_FILES = ["*.json", "*.jinja", "*.safetensors"]
 HUB_TIMEOUT_S = 10
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -68,11 +64,6 @@ def resolve(model: str, fetch: bool = True, token: str | None = None) -> Source:
     near = difflib.get_close_matches(model, [*HUB_IDS, "tiny"], 1, 0.5)
     raise ModelError(f"MODEL={model}: there is no such file or folder, and it is no short name ({', '.join(HUB_IDS)}, tiny) "
                      "nor a hub id (owner/name)" + (f"; did you mean {near[0]}?" if near else ""))
-
-
-def hub_name(model: str) -> str:
-    """The name by which other programs know a model: the hub id of a short name, any other as it is."""
-    return HUB_IDS.get(model, model)
 
 
 def shapes_without_weights(model: str) -> ModelConfig | None:
@@ -147,15 +138,11 @@ def _config(folder: Path) -> ModelConfig:
     return ModelConfig.from_hf(read_json(folder / "config.json"))
 
 
-def _hub_cache() -> Path | None:
-    return LOCAL_CACHE if LOCAL_CACHE.is_dir() else None  # None: HF_HUB_CACHE, or the library's default
-
-
 def _cached(repo_id: str, **options) -> Path:
     """The folder of a hub id's snapshot, whole or not, without asking the network; OSError where there is none."""
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(repo_id, cache_dir=_hub_cache(), allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S,
+    return Path(snapshot_download(repo_id, cache_dir=hub_cache(), allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S,
                                   **{"local_files_only": True} | options))
 
 
@@ -163,7 +150,7 @@ def _from_hub(name: str, repo_id: str, fetch: bool, token: str | None) -> Source
     """The cached snapshot where it is whole, without asking the network; else a fetched one."""
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
-    cache = _hub_cache()
+    cache = hub_cache()
     command = f"hf download {repo_id}" + (f" --cache-dir {cache}" if cache else "")
     try:
         return _open(name, _cached(repo_id))

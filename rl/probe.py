@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rl.datalog import Group
 from rl.generate import Sampling, step_key
 from rl.graders import grader_of, runs_code
-from rl.loop import Prompt, grade, sample
+from rl.loop import Prompt, grade, sample, wants_hidden
 from rl.safe_grading import weak_passes
 from rl.settings import Kwargs, Settings
 
@@ -54,7 +54,8 @@ def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, sampl
     groups, entropy, rechecked, weak = [], [], 0, 0
     for start in range(0, len(prompts), tasks_at_once):
         part = prompts[start:start + tasks_at_once]
-        rollouts, texts = sample(model, adapter, part, samples, sampling, step_key(seed, step), slots)
+        rollouts, texts = sample(model, adapter, part, samples, sampling, step_key(seed, step), slots,
+                                 hidden=wants_hidden(graders.first))
         new, _ = grade(graders.first, part, rollouts, texts)
         groups += new
         entropy += rollouts.entropy_BT.sum(-1).reshape(len(part), samples).sum(-1).tolist()

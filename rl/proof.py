@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rl import checkpoint, grpo, lora, pretrained
+from rl import checkpoint, grpo, lora
 from rl.datalog import RunLog
 from rl.errors import InputError
 from rl.generate import step_key
 from rl.gym import Family, Gym, Question, UnusableSeeds
+from rl.hub import hub_name
 from rl.loop import Prompt, grade, judged, sample, sampling_of, train_step
 from rl.probe import EVAL_STEP, PROBE_STEP
 from rl.settings import Settings
@@ -117,7 +118,7 @@ def train(run: Path, model, prompts: Sequence[Prompt], grader, settings: Setting
     """Train on each prompt once, in shuffled order; goes on from the latest checkpoint in `run` where there is one.
 
     `deadline` is in time.monotonic's seconds, 0 for none.  An interruption saves first and is raised again."""
-    t, r, base_model = settings.trainer, settings.run, pretrained.hub_name(settings.model.model)
+    t, r, base_model = settings.trainer, settings.run, hub_name(settings.model.model)
     if checkpoint.steps(run):
         state, step = checkpoint.restore(run, model.cfg, settings.model.lora_rank, settings.model.lora_targets.split(","))
         log = RunLog.resume(run, step)

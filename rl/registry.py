@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from rl.errors import InputError
 
 
@@ -30,6 +32,7 @@ class TrainingSample(NamedTuple):
     tokens: int        # sampled ids, the stop id included
     finish: str        # "stop", or "length" where the token limit cut it
     metadata: dict     # what else the task says of itself
+    hidden_TD: np.ndarray | None = None    # the state that each token was drawn from, where the objective asks for them
 
 
 class DataProvider(Protocol):
@@ -48,7 +51,10 @@ class Reward(Protocol):
 
 
 class Objective(Protocol):
-    """What build_objective gives: which rewards it needs, and one number a sample from them."""
+    """What build_objective gives: which rewards it needs, and one number a sample from them.
+
+    It may also have `extra_reward` (samples -> numbers), one more entry of that name in what is combined, and `wants_hidden`,
+    True where that looks at the samples' hidden_TD (rl/latent.py)."""
 
     def reward_names(self) -> tuple[str, ...]:
         """The names of the rewards that combine_rewards wants."""
@@ -57,6 +63,7 @@ class Objective(Protocol):
         """One total a sample, from each reward's numbers in the same order."""
 
 
+OBJECTIVE_METHODS = ("reward_names", "combine_rewards")
 # What the caller gives later, when the thing that was built is called.
 _KINDS = {"data provider": 1, "reward": 1, "objective": 0}
 _PLUGINS: set[str] = set()    # files that were run
@@ -90,8 +97,20 @@ def build_reward(name: str, **kwargs) -> Reward:
 
 
 def build_objective(name: str, **kwargs) -> Objective:
-    """The objective itself; InputError for an unknown name, or kwargs that it does not take."""
-    return _checked("objective", name, kwargs)(**kwargs)
+    """The objective of that name, or of that class path; InputError for an unknown one, or kwargs that it does not take."""
+    if ":" not in name:
+        return _checked("objective", name, kwargs)(**kwargs)
+    made = load_class_path(name)
+    if lacking := [method for method in OBJECTIVE_METHODS if not callable(getattr(made, method, None))]:
+        raise InputError(f"class_path {name} has no {' and no '.join(lacking)}, which an objective needs (rl/registry.py)")
+    check_kwargs(f"class_path {name}", made, kwargs)
+    return made(**kwargs)
+
+
+def takes(kind: str, name: str, kwarg: str) -> bool:
+    """Whether what is registered under the name has a kwarg of that name; False for an unknown one."""
+    made = _REGISTERED[kind].get(name)
+    return made is not None and kwarg in inspect.signature(made).parameters
 
 
 def load_plugins(files: str) -> None:
@@ -158,8 +177,9 @@ def check_kwargs(what: str, made: Callable, kwargs: dict, given: int = 0) -> Non
         raise InputError(f"{what} {', '.join(problems)}; it takes {', '.join(takes) or 'none'}")
 
 
+@functools.cache
 def load_class_path(path: str):
-    """The thing that "module:Name" or "path/to/file.py:Name" names; runs that code, and says so on stderr.
+    """The thing that "module:Name" or "path/to/file.py:Name" names; runs that code once, and says so on stderr.
 
     InputError where the text has another shape, the code is not there or raises, or has no such name."""
     where, separator, name = path.rpartition(":")

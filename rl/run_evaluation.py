@@ -18,14 +18,14 @@ from rl.errors import InputError
 from rl.evaluate import first_held_out
 from rl.generate import check_room
 from rl.graders import check_tasks, objective_of_rewards, open_sandbox, runs_code
+from rl.hub import hub_name
 from rl.loop import Prompt, prepare, sampling_of
 from rl.peft_file import read_adapter
-from rl.pretrained import Source, hub_name
+from rl.pretrained import Source
 from rl.probe import Probed, ProbeGrader, probe
 from rl.run_summary import BASE, Key, figures
 from rl.settings import Settings, values_of
 from rl.storage import lasting_checkpoints
-from rl.text_rewards import TAG
 
 GREEDY = {"TEMPERATURE": "0", "N_SAMPLES": "1"}
 # What an evaluation is of or how it is measured, and where runs lie: no difference between runs that explains another figure.
@@ -209,7 +209,5 @@ def answer_rows(groups: Sequence[Group]) -> list[dict]:
 
 def tag_of(settings: Settings) -> str | None:
     """The tag of the thinking block; None where answers are programs, which have none."""
-    given = json.loads(settings.reward.reward_kwargs).values()
-    tags = [kwargs["tag"] for kwargs in given if isinstance(kwargs, dict) and "tag" in kwargs]
-    return None if runs_code(settings) else (tags or [TAG])[0]
+    return None if runs_code(settings) else settings.data.thinking_tag
 

@@ -47,13 +47,14 @@ def _ungraded(detail: str) -> Grade:
 
 
 def grade_rows(grader, task_B: Sequence, text_B: Sequence[str], tokens_B: Sequence[int],
-               finish_B: Sequence[str]) -> list[Grade]:
+               finish_B: Sequence[str], hidden_B: Sequence | None = None) -> list[Grade]:
     """The grades of all rows of a batch.
 
-    A grader that needs whole groups says so by `whole_groups`, and is asked once by grade_samples; others go pair by pair."""
+    A grader that needs whole groups says so by `whole_groups`, and is asked once by grade_samples; others go pair by pair.
+    hidden_B: each row's hidden_TD, for a grader that says `wants_hidden`."""
     if not getattr(grader, "whole_groups", False):
         return grade_safely(grader, list(zip(task_B, text_B, strict=True)))
-    return _told([_judged(grade) for grade in grader.grade_samples(task_B, text_B, tokens_B, finish_B)])
+    return _told([_judged(grade) for grade in grader.grade_samples(task_B, text_B, tokens_B, finish_B, hidden_B)])
 
 
 def _told(grades: list[Grade]) -> list[Grade]:

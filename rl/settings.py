@@ -59,7 +59,10 @@ class DataSettings:
     tasks_file: str = setting("", "local data file or folder of a provider that reads one (all but lc_easy)")
     task_names: str = setting("", "only these tasks of the split, comma-separated")
     style_hint: bool = setting(False, "ask in the prompt for one nested expression")
+    form_example: bool = setting(False, "show the form of an answer in words by a worked example in the prompt")
     case_seed: int = setting(1, "seed of the hidden test inputs", 0, 2**31 - 1)
+    thinking_tag: str = setting("think", "tag around the thinking of answers in words, for the prompt and the rewards",
+                                pattern=r"[A-Za-z][A-Za-z0-9_-]*", words="a letter, then letters, digits, _ or -")
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,9 @@ class ObjectiveSettings:
     updates_per_batch: int = setting(1, "optimiser updates on each batch of samples; with 1 the ratio is 1 and the "
                                      "clip never acts", 1, 64, aliases=("num_iterations",))
     combine: str = setting("lisp", "what a sample's rewards come to. lisp: correctness and style of a program, from the sandbox; "
-                           "additive, weighted_length_penalty: sums of rewards for answers in words; or one of PLUGINS")
+                           "additive, weighted_length_penalty: sums of rewards for answers in words; latent: format and a hook "
+                           "on hidden states; one of PLUGINS; or code from outside, module:Class or path/to/file.py:Class",
+                           aliases=("class_path",))
     combine_kwargs: Kwargs = setting(Kwargs("{}"), "what COMBINE is given, such as {length_penalty_lambda: 0.5, "
                                      "strict_format_gate: true}", aliases=("objective_kwargs",))
     logit_chunk: int = setting(256, "positions per chunk of the vocabulary projection; changes memory and speed only",
@@ -118,8 +123,8 @@ class ObjectiveSettings:
 class RewardSettings:
     """What a graded answer is worth."""
     style_weight: float = setting(0.5, "a correct answer earns 1 + STYLE_WEIGHT * style, a wrong one 0", 0.0, 10.0)
-    reward_kwargs: Kwargs = setting(Kwargs("{}"), "what each reward is given, by its name, such as {format_tag_reward: {tag: "
-                                    "think}}", aliases=("kwargs",))
+    reward_kwargs: Kwargs = setting(Kwargs("{}"), "what each reward is given, by its name, such as {length_penalty_reward: "
+                                    "{tokenizer_name: 0.5B}}", aliases=("kwargs",))
     shuffle_rewards: bool = setting(False, "control arm: deal the rewards of a step out at random among its samples")
 
 

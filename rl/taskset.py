@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rl.compare import RELATIVE
@@ -128,6 +128,7 @@ def load_tasks(data: DataSettings) -> Tasks:
     """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
     found = provided(data)
     tasks, held_out = (found.tasks, found.held_out) if hasattr(found, "tasks") else found
+    tasks = [replace(task, tag=data.thinking_tag, example=data.form_example) if hasattr(task, "tag") else task for task in tasks]
     left_out, order = getattr(found, "left_out", {}), getattr(found, "batch", None)
     if order and data.split == "train":
         if data.n_tasks or data.task_names:

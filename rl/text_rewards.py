@@ -19,8 +19,9 @@ from pathlib import Path
 from rl.answers import boxed_answer, boxes, compare, final_answer, gsm8k_gold
 from rl.errors import InputError
 from rl.registry import TrainingSample, register_reward
+from rl.settings import LEAVES
 
-TAG = "think"
+TAG = LEAVES["thinking_tag"].default
 ZERO_SHOT = {"prompt": str, "completion": str, "correct": bool}    # the fields of a row of a zero-shot file
 Tokenizer = Callable[[str], Sequence]    # text -> ids, special tokens left out
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from rl.datalog import append_rows, read_rows, write_aside
 from rl.errors import InputError
 from rl.graders import check_tasks, grader_of, objective_of_rewards, question
+from rl.hub import hub_name
 from rl.loop import Prompt, sampling_of
-from rl.pretrained import hub_name
 from rl.probe import ProbeGrader, probe
 from rl.run_summary import cut_torn, jsonl
 from rl.settings import Kwargs, Settings

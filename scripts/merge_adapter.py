@@ -18,8 +18,9 @@ sys.path.insert(0, str(ROOT))
 from rl import command, config, lora
 from rl.errors import InputError
 from rl.export import NAMES, write_merged
+from rl.hub import hub_name
 from rl.peft_file import read_adapter
-from rl.pretrained import hub_name, resolve
+from rl.pretrained import resolve
 
 
 def main() -> int:

@@ -26,6 +26,14 @@ from rl.text_rewards import TAG
 
 SYSTEM = ("You solve problems. Think step by step between <{tag}> and </{tag}>. After that write the final answer, and nothing "
           "else, in \\boxed{{}}.")
+EXAMPLE = """ For example:
+
+Problem: Tom has 3 bags of 4 apples and eats 2. How many are left?
+Answer:
+<{tag}>
+3 bags of 4 apples are 3 * 4 = 12 apples. He eats 2, so 12 - 2 = 10 are left.
+</{tag}>
+\\boxed{{10}}"""
 STYLE_HINT = "Think in as few words as you need."
 LEVELS = (1, 2, 3, 4, 5)
 SHOWN = 8    # problems of a file that an error lists
@@ -49,11 +57,14 @@ class TextTask:
     source: str                # "gsm8k", "math" or "svamp"
     level: int = 0             # of MATH: 1 to 5
     same_form: bool = False    # the answer must be written as the reference is: the task says factor, expand, lowest terms
+    tag: str = TAG             # around the thinking that the prompt asks for; load_tasks sets this
+    example: bool = False      # whether the prompt shows the form by an example; and this
 
-    def messages(self, style_hint: bool = False, tag: str = TAG) -> list[dict[str, str]]:
+    def messages(self, style_hint: bool = False) -> list[dict[str, str]]:
         """The system message, the same for all problems so that it can be shared, and the problem."""
         request = f"{self.text}\n{STYLE_HINT}" if style_hint else self.text
-        return [{"role": "system", "content": SYSTEM.format(tag=tag)}, {"role": "user", "content": request}]
+        system = (SYSTEM + EXAMPLE * self.example).format(tag=self.tag)
+        return [{"role": "system", "content": system}, {"role": "user", "content": request}]
 
     @property
     def metadata(self) -> dict:

@@ -143,9 +143,9 @@ def test_done_is_done_and_another_measurement_is_refused(make_run, tmp_path):
 
 
 def test_the_tag_is_the_runs_own():
-    """From the rewards' kwargs; programs have none."""
+    """THINKING_TAG; programs have none."""
     assert tag_of(config.load({"COMBINE": "additive"}).settings) == "think" and tag_of(config.load({}).settings) is None
-    assert tag_of(config.load({"COMBINE": "additive", "REWARD_KWARGS": "{format_tag_reward: {tag: t}}"}).settings) == "t"
+    assert tag_of(config.load({"COMBINE": "additive", "THINKING_TAG": "t"}).settings) == "t"
 
 
 # ---- one evaluation --------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from qwen2_jax import forward
 from rl import command, export, lora, pretrained
 from rl.errors import InputError
+from rl.hub import hub_name
 from rl.peft_file import AdapterError, read_adapter
 from tests.hub_folder import write_checkpoint
 from tests.small_model import adapter as random_adapter
@@ -156,7 +157,7 @@ def test_another_base_is_told_of(merge, base, tmp_path):
     shutil.copytree(base[0], tmp_path / "copy")
     code, _, err = merge(base[1], tmp_path / "out", MODEL=tmp_path / "copy")
     assert code == 0 and "warning" in err and str(base[0]) in err
-    assert pretrained.hub_name("0.5B") == "Qwen/Qwen2.5-Coder-0.5B-Instruct" == pretrained.hub_name(pretrained.hub_name("0.5B"))
+    assert hub_name("0.5B") == "Qwen/Qwen2.5-Coder-0.5B-Instruct" == hub_name(hub_name("0.5B"))
 
 
 @pytest.mark.parametrize("size", [2_000, 60_000])

@@ -1,8 +1,12 @@
 """From settings to a grader: rewards and what they come to, tasks they can judge, code from outside."""
 
+import json
 import math
+from dataclasses import replace
+from shutil import copyfile
 
 import pytest
+from tokenizers import Tokenizer
 
 from rl import config, registry
 from rl.errors import InputError
@@ -61,23 +65,53 @@ def test_groups_are_those_of_one_prompt():
     assert [grade.scores["length_penalty_reward"] for grade in found] == pytest.approx([0.75, 0.25, 0.5, 0.5])
 
 
-def test_rewards_take_their_kwargs():
-    """REWARD_KWARGS, nested by the reward's name; as JSON in the environment, as a mapping in YAML."""
-    reason = settings(combine="additive", reward_kwargs='{"format_tag_reward": {"tag": "reason"}}')
-    found = graded(grader_of(None, TASKS, reason), [RIGHT.replace("think>", "reason>"), RIGHT, WRONG, LOOSE])
-    assert [grade.scores["format_tag_reward"] for grade in found] == [1, 0, 0, 0]
+def test_the_tag_is_one_setting():
+    """THINKING_TAG: the prompt asks for it and every reward with a tag looks for it; another one for a reward is refused."""
+    reason = settings(combine="additive", thinking_tag="reason", tasks="gsm8k")
+    found = graded(grader_of(None, TASKS, reason), [RIGHT.replace("think>", "reason>")] * 3 + [RIGHT])
+    assert [grade.scores["format_tag_reward"] for grade in found] == [1, 1, 1, 0]
+    assert [grade.scores["length_penalty_reward"] for grade in found] == pytest.approx([1 / 3] * 3 + [0])    # 2 words, mean 1.5
+    assert "<reason>" in replace(TASKS[0], tag="reason").messages()[0]["content"]
+    with pytest.raises(InputError, match="length_penalty_reward: tag='think', but the prompt asks for THINKING_TAG=reason"):
+        objective_of_rewards(settings(combine="additive", thinking_tag="reason",
+                                      reward_kwargs='{"length_penalty_reward": {"tag": "think"}}'))
+
+
+def test_lengths_in_tokens(tiny_model):
+    """tokenizer_name counts by that tokenizer without its control tokens: a model's, or a folder's tokenizer.json."""
+    tokenizer = Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
+    blocks = ["\u00e9\u00e8 12345678", "so", "", ""]
+    n = [len(tokenizer.encode(block, add_special_tokens=False).ids) for block in blocks]
+    expected = [max(0, 1 - count / (2 * sum(n) / 4)) for count in n]
+    assert expected[:2] != [max(0, 1 - count / (2 * 3 / 4)) for count in (2, 1)], "words would give something else"
+    (tiny_model.parent / "alone").mkdir(exist_ok=True)
+    copyfile(tiny_model / "tokenizer.json", tiny_model.parent / "alone" / "tokenizer.json")
+    for name in (tiny_model, tiny_model.parent / "alone"):
+        asked = settings(combine="additive", reward_kwargs=json.dumps({"length_penalty_reward": {"tokenizer_name": str(name)}}))
+        found = graded(grader_of(None, TASKS, asked), [f"<think>{block}</think>\\boxed{{3}}" for block in blocks])
+        assert [grade.scores["length_penalty_reward"] for grade in found] == pytest.approx(expected)
+
+
+def test_a_second_opinion_is_asked_for_by_name():
+    """Where ours cannot tell (a logarithm), math-verify's word counts, and only when asked for."""
+    pytest.importorskip("math_verify")
+    task = TextTask("a", "?", "3", "math")
+    for kwargs, paid in (("{}", 0.0), ('{"second_opinion": "math-verify"}', 1.0)):
+        asked = settings(combine="additive", reward_kwargs=f'{{"gsm8k_correctness_reward": {kwargs}}}')
+        found = graded(grader_of(None, [task], asked), ["<think>a</think>\\boxed{\\log_2 8}"], [task])
+        assert found[0].scores["gsm8k_correctness_reward"] == paid
 
 
 def test_kwargs_in_yaml(tmp_path):
     """`rewards.kwargs.<name>` and a section called experiment are read, and come back from a run's config.yaml."""
     path = tmp_path / "e.yaml"
     path.write_text("experiment: {run_name: x}\nobjective:\n  combine: additive\n  combine_kwargs: {strict_format_gate: true}\n"
-                    "rewards:\n  kwargs:\n    format_tag_reward: {tag: reason}\n")
+                    "rewards:\n  kwargs:\n    gsm8k_correctness_reward: {policy: last}\n")
     found = config.load({"CONFIG": str(path)}).settings
     assert found.objective.combine_kwargs == '{"strict_format_gate": true}'
-    assert found.reward.reward_kwargs == '{"format_tag_reward": {"tag": "reason"}}' and found.run.run_name == "x"
+    assert found.reward.reward_kwargs == '{"gsm8k_correctness_reward": {"policy": "last"}}' and found.run.run_name == "x"
     path.write_text(config.dump(found))
-    assert "tag: reason" in path.read_text()
+    assert "policy: last" in path.read_text()
     assert config.load({"CONFIG": str(path)}).settings == found
 
 
@@ -86,6 +120,9 @@ def test_kwargs_in_yaml(tmp_path):
     ({"combine": "additive", "combine_kwargs": "{lambda: 1}"}, "'lambda'"),
     ({"combine": "additive", "reward_kwargs": "{format_reward: {}}"}, "format_reward is given to no reward"),
     ({"combine": "additive", "reward_kwargs": "{format_tag_reward: {tagg: x}}"}, "'tagg'"),
+    ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {second_opinion: sympy}}"}, "should be math-verify"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer_name: 7}}"}, "tokenizer_name=7 should be"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer_name: ./none}}"}, "none"),
     ({"combine": "additive", "reward_kwargs": "{format_tag_reward: 3}"}, "should be a mapping")])
 def test_names_and_kwargs_that_are_wrong(values, named):
     """Before anything is loaded, with the nearest or the known names."""

@@ -48,7 +48,7 @@ def world(monkeypatch):
     """collect() with rewards by task name and every completion of given length: (a function of them, the rounds it sampled)."""
     rounds = []
 
-    def fake_sample(model, adapter, prompts, samples, sampling, key, slots=0, begin=None):
+    def fake_sample(model, adapter, prompts, samples, sampling, key, slots=0, begin=None, hidden=False):
         rounds.append([p.task.name for p in prompts])
         B, T = len(prompts) * samples, sampling.max_new_tokens
         arrays = [np.full((B, T), len(rounds), kind) for kind in (np.int32, np.float32, np.float32)]

@@ -54,6 +54,18 @@ def test_what_must_exist_is_what_the_hand_says(default):
     assert default["kept for the backward pass"] == L * PACKED * D * 2
 
 
+def test_what_is_kept_does_not_depend_on_what_shapes_coincide():
+    """Without rematerialisation, a token and layer keep so many values whatever the group: also where the packed group is as
+    long as the model is wide (896), so that activations look like weights."""
+    def a_token(group):
+        settings = replace(Settings(), model=replace(Settings().model, remat="none"),
+                           generation=replace(Settings().generation, group=group, max_new_tokens=96))
+        tokens = 128 + {4: 384, 8: 768}[group]
+        return plan.memory(SHAPES["0.5B"], jnp.dtype("float32"), settings, 128)["kept for the backward pass"] / tokens / L / 4
+    assert a_token(8) == pytest.approx(a_token(4), rel=0.1)
+    assert a_token(8) > 4 * F + 8 * D    # the four widest and as many others must be there
+
+
 def test_fewer_targets_are_fewer_values():
     """The adapter's share with LORA_TARGETS=q_proj,v_proj, by hand."""
     two = planned(lora_targets="q_proj,v_proj")

@@ -178,7 +178,7 @@ class FakeGrader:
                       flags=()) for _, text in pairs]
 
 
-def fake_sample(model, adapter, prompts, samples, sampling, key, slots):
+def fake_sample(model, adapter, prompts, samples, sampling, key, slots, hidden=False):
     """Texts that depend on the task and the sample alone, as the sampler promises."""
     names = [prompt.task.name for prompt in prompts]
     rows = [f"{name} {n} {random.Random(f'{name}{n}').choice(['good', 'bad', 'weak'])}" for name in names for n in range(samples)]

@@ -108,8 +108,8 @@ def test_mappings_whole_and_by_entry(base):
     assert kwargs(entries) == [{"correctness_weight": 2.0, "length_penalty_lambda": value, "strict_format_gate": True}
                                for value in (0.25, 1)]
     assert entries[0].name == "run_length_penalty_lambda-0.25_strict_format_gate-true"
-    deep = grid(base, "reward_kwargs.format_tag_reward.tag=a,b")
-    assert json.loads(deep[1].settings.reward.reward_kwargs) == {"format_tag_reward": {"tag": "b"}}
+    deep = grid(base, "reward_kwargs.gsm8k_correctness_reward.policy=one,last")
+    assert json.loads(deep[1].settings.reward.reward_kwargs) == {"gsm8k_correctness_reward": {"policy": "last"}}
     assert grid(base, "LORA_TARGETS=q_proj,v_proj;up_proj")[0].settings.model.lora_targets == "q_proj,v_proj"
     assert len({point.name for point in whole}) == 2 and all(len(point.name) <= sweep.LONGEST for point in whole)
 

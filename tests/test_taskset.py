@@ -267,3 +267,13 @@ def test_replacing_needs_more_tasks_than_a_step_takes(per_step):
     """Said with both numbers before anything is loaded."""
     with pytest.raises(InputError, match=rf"DYNAMIC_SAMPLING.*TASKS_PER_STEP={per_step}.*4 tasks"):
         ahead(range(4), 0, BEGINNING, dynamic(True, per_step))
+
+
+def test_tasks_ask_for_the_tag_of_the_settings(tmp_path):
+    """THINKING_TAG and FORM_EXAMPLE reach the prompt of every task that has thinking; programs have none."""
+    (tmp_path / "mine.jsonl").write_text('{"question": "1 + 1?", "answer": 2}\n')
+    word, = load_tasks(DataSettings(tasks="svamp", tasks_file=str(tmp_path / "mine.jsonl"), thinking_tag="reason"))
+    assert "<reason> and </reason>" in word.messages()[0]["content"]
+    with_example, = load_tasks(DataSettings(tasks="svamp", tasks_file=str(tmp_path / "mine.jsonl"), form_example=True))
+    assert "For example" in with_example.messages()[0]["content"] and "For example" not in word.messages()[0]["content"]
+    assert "reason>" not in load_tasks(DataSettings(thinking_tag="reason"))[0].messages()[0]["content"]

@@ -1,5 +1,6 @@
 """Word problems from local files: what becomes of each row, what is refused, and the curriculum as a function of the step."""
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from rl.answers import equal
 from rl.errors import InputError
 from rl.registry import TrainingSample, build_data_provider
-from rl.text_rewards import format_tag_reward, gsm8k_correctness_reward
+from rl.text_rewards import format_tag_reward, gsm8k_correctness_reward, is_well_formed
 from tasks.word_problems import Curriculum, TextTask
 
 
@@ -180,7 +181,10 @@ def test_prompts_share_their_beginning():
     assert one.messages()[0] == two.messages(style_hint=True)[0] and one.messages()[1] == {"role": "user", "content": "How many?"}
     assert "<think> and </think>" in one.messages()[0]["content"] and "\\boxed{}." in one.messages()[0]["content"]
     assert two.messages(style_hint=True)[1]["content"].startswith("Solve.\n")
-    assert "<why> and </why>" in one.messages(tag="why")[0]["content"]
+    shown = replace(one, example=True, tag="why").messages()[0]["content"]
+    assert shown.startswith(replace(one, tag="why").messages()[0]["content"])
+    assert is_well_formed(shown.split("Answer:\n")[1], "why")
+    assert "<why> and </why>" in replace(one, tag="why").messages()[0]["content"]
 
 
 # Curriculum

@@ -1,0 +1,20 @@
+"""An example of the latent objective's hook: pays completions whose hidden states turn little from one token to the next.
+
+It shows how such a reward is written and that it trains; that it is good for anything is not claimed."""
+
+import numpy as np
+
+from rl.latent import LatentObjective
+
+
+class Steady(LatentObjective):
+    """Format plus half of the mean cosine between neighbouring states, so at most 1.5."""
+
+    def extra_reward(self, samples):
+        """From -0.5 to 0.5; 0 for a completion of one token, which has no neighbours."""
+        return [0.5 * _mean_cosine(sample.hidden_TD) for sample in samples]
+
+
+def _mean_cosine(hidden_TD):
+    unit_TD = hidden_TD / np.maximum(np.linalg.norm(hidden_TD, axis=1, keepdims=True), 1e-12)
+    return float((unit_TD[1:] * unit_TD[:-1]).sum(1).mean()) if len(unit_TD) > 1 else 0.0
