@@ -33,7 +33,7 @@ class Row(NamedTuple):
     graded: int
     passed: int
     reward: float
-    qualities: dict[str, float]    # summed over the passed
+    qualities: dict[str, tuple[float, int]]    # (sum, how many) over the passed that have one: answers in words have none
     entropy: float                 # nats, summed over sampled tokens
     tokens: int
 
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     def pooled(self) -> dict[str, tuple[float, float]]:
         """(total, count) of every measure."""
         return {"pass_rate": (self.passed, self.graded), "reward": (self.reward, self.graded),
-                **{name: (total, self.passed) for name, total in self.qualities.items()},
+                **self.qualities,
                 "entropy": (self.entropy, self.tokens)}
 
 
@@ -52,9 +52,14 @@ def rows_of(groups: Sequence[Group], entropy: Sequence[float]) -> list[Row]:
         counting = graded(group.samples)
         correct = [sample for sample in counting if sample.correct]
         rows.append(Row(group.task, len(counting), len(correct), math.fsum(sample.reward for sample in counting),
-                        {name: math.fsum(getattr(sample, name) or 0 for sample in correct) for name in QUALITIES},
-                        total, sum(sample.tokens for sample in group.samples)))
+                        {name: _pooled(getattr(sample, name) for sample in correct) for name in QUALITIES}, total,
+                        sum(sample.tokens for sample in group.samples)))
     return rows
+
+
+def _pooled(values) -> tuple[float, int]:
+    known = [value for value in values if value is not None]
+    return math.fsum(known), len(known)
 
 
 def measure(rows: Sequence[Row]) -> dict[str, Interval]:

@@ -68,6 +68,16 @@ def test_measures_by_hand():
     assert all(interval.low <= interval.value <= interval.high for interval in found.values())
 
 
+def test_answers_in_words_have_no_style():
+    """No style is not a style of 0: nothing is told of it, alone or compared, while a program beside them has its own."""
+    word = sample()._replace(style=None, depth=None, calls=None, pure=None, idle=None)
+    only = report([Group("a", [], [word]), Group("b", [], [word])], [1.0, 2.0])
+    assert only["summary"]["style"]["value"] is None and "style of correct      -  [-, -]" in probe_text(only)
+    assert only["summary"]["pass_rate"]["value"] == 1.0 and "style" in comparison_text(compare(only, only), ["x", "y"])
+    mixed = measure(rows_of([Group("a", [], [word, sample(style=0.2)]), Group("b", [], [word])], [1.0, 1.0]))
+    assert mixed["style"].value == 0.2
+
+
 @pytest.mark.parametrize(("correct", "low", "high"), [(False, 0.0, 0.0876), (True, 0.9124, 1.0)])
 def test_no_pass_at_all_is_no_certainty(correct, low, high):
     """40 tasks that all fail (or pass) leave the doubt of 40 trials, whatever the number of samples of each."""
