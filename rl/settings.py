@@ -11,10 +11,12 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
-def setting(default, help, low=None, high=None, choices=(), names=(), pattern=None, words="", aliases=(), on_resume=False):
-    """One declared setting; `names` are those a list may hold; `on_resume` lets the environment change it on a resume."""
+def setting(default, help, low=None, high=None, choices=(), names=(), pattern=None, words="", aliases=(), on_resume=False,
+            spellings=None):
+    """One declared setting; `names` are those a list may hold; `spellings`, what others call a choice -> the choice;
+    `on_resume` lets the environment change it on a resume."""
     return field(default=default, metadata=dict(help=help, low=low, high=high, choices=choices, names=names, pattern=pattern,
-                                                words=words, aliases=aliases, on_resume=on_resume))
+                                                words=words, aliases=aliases, on_resume=on_resume, spellings=spellings or {}))
 
 
 class Kwargs(str):
@@ -138,9 +140,19 @@ class TrainerSettings:
     steps: int = setting(600, "training steps, counted from the start of the run", 1, 10_000_000,
                          aliases=("max_steps",), on_resume=True)
     tasks_per_step: int = setting(8, "tasks per step; each is sampled GROUP times", 1, 65536)
-    learning_rate: float = setting(2e-5, "AdamW's step size once warmed up", 0.0, 1.0, aliases=("lr",))
-    warmup_steps: int = setting(5, "steps over which the learning rate rises to its constant value", 0, 10_000_000)
-    weight_decay: float = setting(0.0, "AdamW's decoupled weight decay", 0.0, 10.0)
+    optimizer: str = setting("adamw", "adamw: AdamW, which is Adam while WEIGHT_DECAY is 0; sgd: no momentum, wants a far larger "
+                             "LEARNING_RATE", choices=("adamw", "sgd"), aliases=("optim", "optimiser"),
+                             spellings={"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw",
+                                        "torch.optim.AdamW": "adamw", "torch.optim.SGD": "sgd"})
+    learning_rate: float = setting(2e-5, "the optimiser's step size once warmed up; adamw takes at most 1", 0.0, 100.0,
+                                   aliases=("lr",))
+    warmup_steps: int = setting(5, "steps over which the learning rate rises to LEARNING_RATE", 0, 10_000_000)
+    scheduler: str = setting("constant", "the learning rate after the warm-up. constant: it stays; linear, cosine: it falls so "
+                             "that the step after the last of STEPS would have 0; a resumed run then keeps STEPS",
+                             choices=("constant", "linear", "cosine"), aliases=("lr_scheduler_type", "lr_scheduler"),
+                             spellings={"constant_with_warmup": "constant", "linear_with_warmup": "linear",
+                                        "cosine_with_warmup": "cosine"})
+    weight_decay: float = setting(0.0, "decoupled weight decay", 0.0, 10.0)
     adam_beta1: float = setting(0.9, "decay of AdamW's first moment", 0.0, 0.999999)
     adam_beta2: float = setting(0.999, "decay of AdamW's second moment", 0.0, 0.999999)
     adam_eps: float = setting(1e-8, "added to the root of AdamW's second moment", 1e-16, 1.0, aliases=("adam_epsilon",))
@@ -235,6 +247,7 @@ class Leaf(NamedTuple):
     words: str
     aliases: tuple
     on_resume: bool
+    spellings: dict[str, str]
 
     @property
     def limits(self) -> str:
@@ -246,7 +259,8 @@ class Leaf(NamedTuple):
         if self.names:
             return f"different names among {', '.join(self.names)}, comma-separated"
         if self.type is str:
-            return f"one of {', '.join(self.choices)}" if self.choices else self.words or "text"
+            also = f"; also as {', '.join(self.spellings)}" if self.spellings else ""
+            return f"one of {', '.join(self.choices)}{also}" if self.choices else self.words or "text"
         return f"a {'whole number' if self.type is int else 'number'} from {self.low} to {self.high}"
 
 
