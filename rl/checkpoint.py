@@ -3,7 +3,7 @@
     checkpoints/step_00025/
         lora_step00025.npz                                  the adapter, exactly as trained
         adapter_model.safetensors, adapter_config.json      the same for PEFT
-        optimizer.npz                                       AdamW's moments and its count
+        optimizer.npz                                       the optimiser's moments and its count
         state.json                                          step, seed, cursor; written last, so its presence means complete
     checkpoints/permanent/step_00100/                       those of KEEP_EVERY, which stay
 

@@ -1,17 +1,20 @@
-"""Settings that are legal one by one and make no sense together, in training. Probes do without this."""
+"""Settings that are legal one by one and make no sense together, in training, or no longer once a run has begun. Probes do
+without this."""
 from rl.settings import LEAVES, Settings, text_of, value_of
 
+# A setting that acts only where another has that value.
 NEEDS = {"gspo_eps_low": ("loss", "gspo"), "gspo_eps_high": ("loss", "gspo"), "pass_k": ("advantage", "passk"),
          "overlong_tokens": ("overlong", "penalise"), "overlong_penalty": ("overlong", "penalise"),
-         "max_sampled_groups": ("dynamic_sampling", True)}   # a setting that acts only where another has that value
+         "max_sampled_groups": ("dynamic_sampling", True),
+         **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_eps"), ("optimizer", "adamw"))}
 
 
 def training_problems(settings: Settings) -> list[str]:
     """GRPO compares samples of one task, so they must be able to differ; and what is asked for must be able to act."""
-    g, o = settings.generation, settings.objective
+    g, o, t = settings.generation, settings.objective, settings.trainer
     same = "all samples of a task would be the same and nothing could be learnt from comparing them; training needs"
-    tasks_per_step, resampling = settings.trainer.tasks_per_step, "DYNAMIC_SAMPLING=true"
-    e, split, rows = settings.evaluation, settings.data.split, settings.trainer.tasks_per_step * g.group
+    tasks_per_step, resampling = t.tasks_per_step, "DYNAMIC_SAMPLING=true"
+    e, split, rows = settings.evaluation, settings.data.split, t.tasks_per_step * g.group
     found = [
         (g.temperature == 0, f"TEMPERATURE=0: {same} a temperature above 0 (default 1.0)"),
         (g.top_k == 1, f"TOP_K=1: {same} TOP_K=0 (off, the default) or at least 2"),
@@ -27,6 +30,10 @@ def training_problems(settings: Settings) -> list[str]:
          "on, so nothing would be held out; set SPLIT=train, or leave EVAL_EVERY out"),
         (e.eval_every and e.eval_samples > rows, f"EVAL_SAMPLES={e.eval_samples}: one task would take more memory than a step, "
          f"which samples TASKS_PER_STEP x GROUP = {rows}; set at most so many"),
+        (t.scheduler != "constant" and t.warmup_steps >= t.steps, f"WARMUP_STEPS={t.warmup_steps} with SCHEDULER={t.scheduler}: "
+         f"the learning rate would rise to the end and never fall; lower WARMUP_STEPS below STEPS={t.steps}"),
+        (t.optimizer == "adamw" and t.learning_rate > 1, f"LEARNING_RATE={t.learning_rate} with OPTIMIZER=adamw: each update "
+         "would move every value by about so much; set at most 1.0, or OPTIMIZER=sgd"),
     ]
     return [problem for wrong, problem in found if wrong] + _idle_settings(settings)
 
@@ -44,3 +51,10 @@ def _idle_settings(settings: Settings) -> list[str]:
         idle += [f"{typed[name]} bounds the ratio of tokens, and LOSS=gspo clips that of samples: set GSPO_{name.upper()}"
                  for name in ("eps_low", "eps_high") if name in changed]
     return idle
+
+
+def keeps(name: str, scheduler: str) -> str:
+    """In words, that a run with this SCHEDULER keeps the setting when it is resumed; "" where it may be changed then."""
+    if name == "steps" and scheduler != "constant":
+        return f"keeps it when resumed, because SCHEDULER={scheduler} ends there"
+    return "" if LEAVES[name].on_resume else "keeps it when resumed"

@@ -20,7 +20,8 @@ from rl.pretrained import ModelConfig, ModelError, Source, resolve, shapes_witho
 from rl.progress import evaluations
 from rl.report import gather
 from rl.report_page import write
-from rl.settings import Settings, help_text
+from rl.settings import Settings
+from rl.settings_help import help_text
 from rl.signals import Interrupted
 from rl.signs import signs_of, signs_text
 from rl.storage import checkpoint_folder, folder_of

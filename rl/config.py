@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rl.combinations import training_problems
+from rl.combinations import keeps, training_problems
 from rl.errors import InputError
-from rl.settings import LEAVES, NAMES, SECTIONS, Kwargs, Leaf, Settings, help_text, text_of, value_of
+from rl.settings import LEAVES, NAMES, SECTIONS, Kwargs, Leaf, Settings, text_of, value_of
 from rl.storage import as_written, located, place
 from rl.values import typed
 from rl.yaml_file import read_mapping
 
-__all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "decide", "dump", "from_run", "help_text", "listing",
+__all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "decide", "dump", "from_run", "listing",
            "load", "provenance", "recorded"]
 
 
@@ -99,9 +99,9 @@ def _forbidden(folder, saved, asked) -> list[str]:
         kept = saved.get(name, (LEAVES[name].default,))[0]
         if name == "out" and value and Path(value).resolve() != Path(folder).resolve():
             problems.append(f"OUT={value}: the run goes on in {folder}; unset OUT")
-        elif name not in PLACES and not LEAVES[name].on_resume and value != kept:
+        elif name not in PLACES and value != kept and (why := keeps(name, saved.get("scheduler", ("constant",))[0])):
             problems.append(f"{origin.removeprefix('env ')}={text_of(value)}: the run has {name.upper()}="
-                            f"{text_of(kept)} and keeps it when resumed; unset the variable, or start a new run")
+                            f"{text_of(kept)} and {why}; unset the variable, or start a new run")
     return problems
 
 

@@ -1,4 +1,4 @@
-"""GRPO on LoRA adapters: loss, gradient, AdamW.  Pure functions of arrays; no files, no text.
+"""GRPO on LoRA adapters: loss, gradient, optimiser.  Pure functions of arrays; no files, no text.
 
     A_n = (r_n - mean(r)) / std(r)                                          within one prompt's group, std with ddof 0
     J   = sum over tokens of min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) / n_tokens,   rho = exp(logp - logp_sampler)
@@ -26,7 +26,7 @@ from rl.packing import Group, Sampled
 
 
 class AdamW(NamedTuple):
-    """The constants of the optimiser."""
+    """The constants of AdamW and of its learning rate."""
 
     learning_rate: float = 2e-5
     warmup_steps: int = 5
@@ -35,6 +35,19 @@ class AdamW(NamedTuple):
     eps: float = 1e-8
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0  # 0 is off
+    scheduler: str = "constant"
+    all_updates: int = 0  # where a schedule that falls ends
+
+
+class SGD(NamedTuple):
+    """The constants of plain gradient descent and of its learning rate."""
+
+    learning_rate: float
+    warmup_steps: int = 5
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    scheduler: str = "constant"
+    all_updates: int = 0
 
 
 class TrainState(NamedTuple):
@@ -42,7 +55,7 @@ class TrainState(NamedTuple):
 
     adapter: dict
     mu: list  # first and
-    nu: list  # second moment, shaped like adapter["layers"]
+    nu: list  # second moment, shaped like adapter["layers"]; zeros where SGD leaves them
     updates: jax.Array  # optimiser updates made
 
 
@@ -166,14 +179,33 @@ def init_state(adapter) -> TrainState:
     return TrainState(adapter, zeros, zeros, jnp.int32(0))
 
 
+def rate_of(opt: AdamW | SGD, count):
+    """The learning rate of update number `count`, from 1 on: a function of that alone, so a resumed run needs no more.
+
+    After the warm-up it is Hugging Face's and optax's: update `count` has the value of their schedules after count - 1 updates,
+    so the last has not 0, which would be an update for nothing, but what is one update short of it.  The warm-up is one ahead of
+    theirs for the same reason: they begin with a rate of 0."""
+    rate = opt.learning_rate * jnp.minimum(1.0, count / max(1, opt.warmup_steps))
+    if opt.scheduler == "constant":
+        return rate
+    gone = jnp.clip((count - 1 - opt.warmup_steps) / max(1, opt.all_updates - opt.warmup_steps), 0.0, 1.0)
+    return rate * (1 - gone if opt.scheduler == "linear" else (1 + jnp.cos(jnp.pi * gone)) / 2)
+
+
+def clipped(gradient, longest: float):
+    """(the gradient, scaled down to that global norm where it is longer; its norm before): 0 is off."""
+    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradient)))
+    if longest:
+        gradient = jax.tree.map(lambda g: g * jnp.minimum(1.0, longest / jnp.maximum(norm, 1e-12)), gradient)
+    return gradient, norm
+
+
 @partial(jax.jit, static_argnames="opt")
 def adamw(state: TrainState, gradient, opt: AdamW):
     """One AdamW update (Loshchilov & Hutter 2019, arXiv 1711.05101) after clipping by the global norm: (state, norm, rate)."""
-    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradient)))
-    if opt.max_grad_norm:
-        gradient = jax.tree.map(lambda g: g * jnp.minimum(1.0, opt.max_grad_norm / jnp.maximum(norm, 1e-12)), gradient)
+    gradient, norm = clipped(gradient, opt.max_grad_norm)
     count = state.updates + 1
-    rate = opt.learning_rate * jnp.minimum(1.0, count / max(1, opt.warmup_steps))
+    rate = rate_of(opt, count)
     mu = jax.tree.map(lambda m, g: opt.beta1 * m + (1 - opt.beta1) * g, state.mu, gradient)
     nu = jax.tree.map(lambda v, g: opt.beta2 * v + (1 - opt.beta2) * g * g, state.nu, gradient)
     correct1, correct2 = 1 - opt.beta1**count, 1 - opt.beta2**count
@@ -183,6 +215,16 @@ def adamw(state: TrainState, gradient, opt: AdamW):
 
     layers = jax.tree.map(moved, state.adapter["layers"], mu, nu)
     return TrainState({**state.adapter, "layers": layers}, mu, nu, count), norm, rate
+
+
+@partial(jax.jit, static_argnames="opt")
+def sgd(state: TrainState, gradient, opt: SGD):
+    """One step down the gradient after clipping by the global norm: (state, norm, rate); the moments stay as they are."""
+    gradient, norm = clipped(gradient, opt.max_grad_norm)
+    count = state.updates + 1
+    rate = rate_of(opt, count)
+    layers = jax.tree.map(lambda w, g: w - rate * (g + opt.weight_decay * w), state.adapter["layers"], gradient)
+    return state._replace(adapter={**state.adapter, "layers": layers}, updates=count), norm, rate
 
 
 @jax.jit
@@ -195,7 +237,7 @@ METRICS = ("loss", "grad_norm", "learning_rate", "clip_ratio/low_mean", "clip_ra
            "sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max")
 
 
-def update(params, state: TrainState, groups: list[Group], cfg, objective: Objective, opt: AdamW, vocab_used: int):
+def update(params, state: TrainState, groups: list[Group], cfg, objective: Objective, opt: AdamW | SGD, vocab_used: int):
     """One optimiser update over all groups: (state, metrics).  No groups, or a gradient that is not finite: no update at all."""
     if not groups:
         return state, dict.fromkeys(METRICS, 0.0) | {"trained_tokens": 0, "skipped_steps": 1}
@@ -206,7 +248,7 @@ def update(params, state: TrainState, groups: list[Group], cfg, objective: Objec
         group_loss, group_stats, group_grad = group_gradient(params, state.adapter, group, cfg, objective, vocab_used)
         gradient = add_scaled(gradient, group_grad, 1 / divisor)
         loss, stats = loss + group_loss / divisor, group_stats if stats is None else add_stats(stats, group_stats)
-    new_state, norm, rate = adamw(state, gradient, opt)
+    new_state, norm, rate = (sgd if isinstance(opt, SGD) else adamw)(state, gradient, opt)
     finite = bool(jnp.isfinite(norm))
     values = (loss, norm, rate if finite else 0.0, *(stats[name] / n_tokens for name in ("clip_low", "clip_high")),
               (stats["clip_low"] + stats["clip_high"]) / n_tokens, stats["difference"] / n_tokens, stats["difference_max"])

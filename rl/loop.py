@@ -15,7 +15,7 @@ from rl.device import Compiling
 from rl.errors import InputError
 from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
 from rl.grading import Grading
-from rl.grpo import AdamW, TrainState, update, with_base_logprobs
+from rl.grpo import SGD, AdamW, TrainState, update, with_base_logprobs
 from rl.hidden import hidden_of
 from rl.objectives import Objective
 from rl.packing import pack_groups, teaching
@@ -60,11 +60,13 @@ def objective_of(settings: Settings) -> Objective:
                      g.max_new_tokens, settings.trainer.tasks_per_step * g.group)
 
 
-def optimiser_of(settings: Settings) -> AdamW:
-    """The optimiser's part of the settings; warm-up counts updates, the setting counts steps."""
-    t = settings.trainer
-    return AdamW(t.learning_rate, t.warmup_steps * settings.objective.updates_per_batch, t.adam_beta1, t.adam_beta2,
-                 t.adam_eps, t.weight_decay, t.max_grad_norm)
+def optimiser_of(settings: Settings) -> AdamW | SGD:
+    """The optimiser's part of the settings; warm-up and decay count updates, the settings count steps."""
+    t, each = settings.trainer, settings.objective.updates_per_batch
+    warmup, end = t.warmup_steps * each, (t.scheduler, t.steps * each)
+    if t.optimizer == "sgd":
+        return SGD(t.learning_rate, warmup, t.weight_decay, t.max_grad_norm, *end)
+    return AdamW(t.learning_rate, warmup, t.adam_beta1, t.adam_beta2, t.adam_eps, t.weight_decay, t.max_grad_norm, *end)
 
 
 def sample(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: Sampling, key, slots: int = 0,

@@ -8,12 +8,15 @@
 A class registers like a function: building it makes an instance. `load_class_path` gets code from a module or a file outside
 the repo, which then runs with all rights of this process, so stderr says so."""
 
+import contextlib
 import difflib
 import functools
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
+import typing
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +25,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rl.errors import InputError
+from rl.values import number
 
 
 class TrainingSample(NamedTuple):
@@ -87,24 +91,25 @@ def register_objective(name: str) -> Callable:
 
 def build_data_provider(name: str, **kwargs) -> DataProvider:
     """The provider with its kwargs bound; InputError for an unknown name or kwargs that it does not take."""
-    return functools.partial(_checked("data provider", name, kwargs), **kwargs)
+    made, kwargs = _checked("data provider", name, kwargs)
+    return functools.partial(made, **kwargs)
 
 
 def build_reward(name: str, **kwargs) -> Reward:
     """The reward with its kwargs bound; InputError for an unknown name or kwargs that it does not take."""
-    made = _checked("reward", name, kwargs)
+    made, kwargs = _checked("reward", name, kwargs)
     return made(**kwargs) if inspect.isclass(made) else functools.partial(made, **kwargs)
 
 
 def build_objective(name: str, **kwargs) -> Objective:
     """The objective of that name, or of that class path; InputError for an unknown one, or kwargs that it does not take."""
     if ":" not in name:
-        return _checked("objective", name, kwargs)(**kwargs)
+        made, kwargs = _checked("objective", name, kwargs)
+        return made(**kwargs)
     made = load_class_path(name)
     if lacking := [method for method in OBJECTIVE_METHODS if not callable(getattr(made, method, None))]:
         raise InputError(f"class_path {name} has no {' and no '.join(lacking)}, which an objective needs (rl/registry.py)")
-    check_kwargs(f"class_path {name}", made, kwargs)
-    return made(**kwargs)
+    return made(**fitting_kwargs(f"class_path {name}", made, kwargs))
 
 
 def takes(kind: str, name: str, kwarg: str) -> bool:
@@ -148,12 +153,11 @@ def _origin(made):
 
 
 def _checked(kind, name, kwargs):
-    """What is registered under the name, once the kwargs are known to fit it."""
+    """What is registered under the name, and the kwargs once they are known to fit it."""
     known = _REGISTERED[kind]
     if name not in known:
         raise InputError(f"no {kind} is called {name!r}{nearest(name, known)}; known are {', '.join(sorted(known)) or 'none'}")
-    check_kwargs(f"the {kind} {name}", known[name], kwargs, _KINDS[kind])
-    return known[name]
+    return known[name], fitting_kwargs(f"the {kind} {name}", known[name], kwargs, _KINDS[kind])
 
 
 def nearest(name: str, known) -> str:
@@ -162,19 +166,52 @@ def nearest(name: str, known) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def check_kwargs(what: str, made: Callable, kwargs: dict, given: int = 0) -> None:
-    """InputError that names every kwarg which `made` does not take, and every one that it lacks.
+def fitting_kwargs(what: str, made: Callable, kwargs: dict, given: int = 0) -> dict:
+    """The kwargs, with numbers where a number is wanted and stands there as text, such as YAML's 5e-1.
 
+    InputError names every one which `made` does not take, every one that it lacks, and every text that is no number.
     `given` is how many positional arguments come later, with each call; a class takes them then, in __call__."""
     parameters = list(inspect.signature(made).parameters.values())
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)][0 if inspect.isclass(made) else given:]
-    takes = [p.name for p in named]
-    problems = []
+    takes = {p.name: p for p in named}
+    problems, fitting = [], dict(kwargs)
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         problems += [f"takes no {name!r}{nearest(name, takes)}" for name in kwargs if name not in takes]
     problems += [f"needs {p.name!r}" for p in named if p.default is p.empty and p.name not in kwargs]
+    for name in filter(takes.get, kwargs):
+        try:
+            fitting[name] = _numbers(takes[name], kwargs[name])
+        except ValueError:
+            problems.append(f"wants a number for {name!r}, not {kwargs[name]!r}")
     if problems:
         raise InputError(f"{what} {', '.join(problems)}; it takes {', '.join(takes) or 'none'}")
+    return fitting
+
+
+def _numbers(parameter, value):
+    """The value as a parameter that is a number, or a list of numbers, takes it; any other value as it is."""
+    wanted = parameter.annotation
+    if wanted is parameter.empty:    # then only the default tells, and what else may stand there is not known
+        kinds = (int, float, str) if type(parameter.default) in (int, float) else ()
+    else:
+        inner = typing.get_args(wanted)[:1] if isinstance(value, list) else (wanted,)
+        kinds = [kind for kind in (int, float) if inner and inner[0] in (kind, kind.__name__)]
+    if isinstance(value, list):
+        return [_number(kinds, part) for part in value]
+    return _number(kinds, value)
+
+
+def _number(kinds, value):
+    """A text as the first of the kinds that it is a finite number of, else ValueError; without kinds the value itself."""
+    if not kinds or not isinstance(value, str):
+        return value
+    for kind in kinds:
+        if kind is str:
+            return value
+        with contextlib.suppress(ValueError, OverflowError):
+            if math.isfinite(found := number(kind, value)):
+                return found
+    raise ValueError
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """Every setting of the repo, declared once: default, type, limits, help and the other names it answers to.
 
 A setting is a leaf of one of the frozen dataclasses below; leaf names are unique. rl/config.py reads them from the
-environment and YAML; `--help`, the tables in README.md and NOTES.md (scripts/render_docs.py) and a run's config.yaml
-are printed from the same lines. Nothing is read or checked here.
+environment and YAML; `--help` (rl/settings_help.py), the tables in README.md and NOTES.md (scripts/render_docs.py) and a run's
+config.yaml are printed from the same lines. Nothing is read or checked here.
 """
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -11,10 +11,12 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
-def setting(default, help, low=None, high=None, choices=(), names=(), pattern=None, words="", aliases=(), on_resume=False):
-    """One declared setting; `names` are those a list may hold; `on_resume` lets the environment change it on a resume."""
+def setting(default, help, low=None, high=None, choices=(), names=(), pattern=None, words="", aliases=(), on_resume=False,
+            spellings=None):
+    """One declared setting; `names` are those a list may hold; `spellings`, what others call a choice -> the choice;
+    `on_resume` lets the environment change it on a resume."""
     return field(default=default, metadata=dict(help=help, low=low, high=high, choices=choices, names=names, pattern=pattern,
-                                                words=words, aliases=aliases, on_resume=on_resume))
+                                                words=words, aliases=aliases, on_resume=on_resume, spellings=spellings or {}))
 
 
 class Kwargs(str):
@@ -143,9 +145,19 @@ class TrainerSettings:
     steps: int = setting(600, "training steps, counted from the start of the run", 1, 10_000_000,
                          aliases=("max_steps",), on_resume=True)
     tasks_per_step: int = setting(8, "tasks per step; each is sampled GROUP times", 1, 65536)
-    learning_rate: float = setting(2e-5, "AdamW's step size once warmed up", 0.0, 1.0, aliases=("lr",))
-    warmup_steps: int = setting(5, "steps over which the learning rate rises to its constant value", 0, 10_000_000)
-    weight_decay: float = setting(0.0, "AdamW's decoupled weight decay", 0.0, 10.0)
+    optimizer: str = setting("adamw", "adamw: AdamW, which is Adam while WEIGHT_DECAY is 0; sgd: no momentum, wants a far larger "
+                             "LEARNING_RATE", choices=("adamw", "sgd"), aliases=("optim", "optimiser"),
+                             spellings={"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw",
+                                        "torch.optim.AdamW": "adamw", "torch.optim.SGD": "sgd"})
+    learning_rate: float = setting(2e-5, "the optimiser's step size once warmed up; adamw takes at most 1", 0.0, 100.0,
+                                   aliases=("lr",))
+    warmup_steps: int = setting(5, "steps over which the learning rate rises to LEARNING_RATE", 0, 10_000_000)
+    scheduler: str = setting("constant", "the learning rate after the warm-up. constant: it stays; linear, cosine: it falls so "
+                             "that the step after the last of STEPS would have 0; a resumed run then keeps STEPS",
+                             choices=("constant", "linear", "cosine"), aliases=("lr_scheduler_type", "lr_scheduler"),
+                             spellings={"constant_with_warmup": "constant", "linear_with_warmup": "linear",
+                                        "cosine_with_warmup": "cosine"})
+    weight_decay: float = setting(0.0, "decoupled weight decay", 0.0, 10.0)
     adam_beta1: float = setting(0.9, "decay of AdamW's first moment", 0.0, 0.999999)
     adam_beta2: float = setting(0.999, "decay of AdamW's second moment", 0.0, 0.999999)
     adam_eps: float = setting(1e-8, "added to the root of AdamW's second moment", 1e-16, 1.0, aliases=("adam_epsilon",))
@@ -240,6 +252,7 @@ class Leaf(NamedTuple):
     words: str
     aliases: tuple
     on_resume: bool
+    spellings: dict[str, str]
 
     @property
     def limits(self) -> str:
@@ -251,7 +264,8 @@ class Leaf(NamedTuple):
         if self.names:
             return f"different names among {', '.join(self.names)}, comma-separated"
         if self.type is str:
-            return f"one of {', '.join(self.choices)}" if self.choices else self.words or "text"
+            also = f"; also as {', '.join(self.spellings)}" if self.spellings else ""
+            return f"one of {', '.join(self.choices)}{also}" if self.choices else self.words or "text"
         return f"a {'whole number' if self.type is int else 'number'} from {self.low} to {self.high}"
 
 
@@ -274,15 +288,3 @@ def values_of(settings: Settings) -> dict[str, Any]:
 def text_of(value: Any) -> str:
     """A value as one would type it in an environment variable."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def help_text() -> str:
-    """What `--help` says about the settings."""
-    lines = ["Settings: environment variables, or keys of the YAML file that CONFIG names (environment wins)."]
-    for section, kind in SECTIONS.items():
-        lines += ["", f"{section}: {kind.__doc__}"]
-        for leaf in (leaf for leaf in LEAVES.values() if leaf.section == section):
-            also = f"; also {', '.join(alias.upper() for alias in leaf.aliases)}" if leaf.aliases else ""
-            lines += [f"  {leaf.name.upper()} = {text_of(leaf.default) or '(blank)'}   ({leaf.limits}{also})",
-                      f"      {leaf.help}"]
-    return "\n".join(lines)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import yaml
 
 from rl import config
+from rl.combinations import keeps
 from rl.datalog import read_rows
 from rl.errors import InputError
 from rl.graders import objective_of_rewards
@@ -184,8 +185,8 @@ def differing(before: Settings, wanted: Settings) -> list[str]:
     old, new = values_of(as_written(before)), values_of(as_written(wanted))
     left_open = {name for name in ("remat", "update_samples") if new[name] == LEAVES[name].default}
     ours = set(OF_THE_SWEEP) | left_open | (set(BY_ADAPTER) if new["lora"] else set())
-    return [f"{name.upper()}={text_of(old[name])}, now {text_of(new[name])}" for name, leaf in LEAVES.items()
-            if name not in ours and not leaf.on_resume and old[name] != new[name]]
+    return [f"{name.upper()}={text_of(old[name])}, now {text_of(new[name])}" for name in LEAVES
+            if name not in ours and old[name] != new[name] and keeps(name, old["scheduler"])]
 
 
 def is_finished(point: Point, run: Path) -> bool:

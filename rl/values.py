@@ -24,15 +24,16 @@ def typed(leaf: Leaf, value):
     if leaf.names:
         return _names(leaf.names, value)
     if leaf.type is str:
+        value = _choice(leaf, value) if leaf.spellings else value
         if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
             raise ValueError
         if leaf.pattern and not re.fullmatch(leaf.pattern, value):
             raise ValueError
         return value
-    number = _number(leaf.type, value)
-    if not leaf.low <= number <= leaf.high:   # false for NaN too
+    found = number(leaf.type, value)
+    if not leaf.low <= found <= leaf.high:   # false for NaN too
         raise ValueError
-    return number
+    return found
 
 
 def mapping_text(value) -> str:
@@ -46,6 +47,16 @@ def mapping_text(value) -> str:
         raise ValueError from error
 
 
+def _choice(leaf, value):
+    """The choice that `value` spells, in any case, with or without - and _; anything else as it is."""
+    spelt = {**dict(zip(leaf.choices, leaf.choices, strict=True)), **leaf.spellings}
+    return {_folded(text): choice for text, choice in spelt.items()}.get(_folded(value), value)
+
+
+def _folded(text) -> str:
+    return re.sub("[-_]", "", str(text)).lower()
+
+
 def _names(known, value) -> str:
     """A list of known names, as text or as YAML has it, each once: comma-separated and in the order of `known`."""
     if not isinstance(value, str | list):
@@ -56,13 +67,13 @@ def _names(known, value) -> str:
     return ",".join(name for name in known if name in found)
 
 
-def _number(kind, value):
-    """`value` (a number, or its text as YAML 1.1 leaves '2e-5') as a whole number or a float; ValueError or OverflowError."""
+def number(kind: type, value) -> int | float:
+    """`value` (a number, or its text as YAML 1.1 leaves '2e-5') as an int or a float; else ValueError or OverflowError."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError
     if kind is int and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
         return int(value)
-    number = float(value)
-    if kind is int and number != math.floor(number):   # OverflowError for infinity, ValueError for NaN
+    found = float(value)
+    if kind is int and found != math.floor(found):   # OverflowError for infinity, ValueError for NaN
         raise ValueError
-    return kind(value if isinstance(value, int) else number)   # a float would round a large whole number
+    return kind(value if isinstance(value, int) else found)   # a float would round a large whole number

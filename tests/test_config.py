@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rl import config, settings
 from rl.config import SettingsError, load
+from rl.settings_help import help_text
 
 
 def refused(environ, **options):
@@ -111,7 +112,8 @@ ALIASES = {"num_generations": "group", "group_size": "group", "max_completion_le
            "max_prompt_length": "max_prompt_tokens", "lora_r": "lora_rank", "epsilon": "eps_low",
            "epsilon_high": "eps_high", "max_steps": "steps", "save_steps": "save_every", "output_dir": "out",
            "num_iterations": "updates_per_batch", "save_total_limit": "keep_last", "model_name_or_path": "model",
-           "beta": "kl_beta", "loss_type": "loss", "scale_rewards": "advantage_scale"}
+           "beta": "kl_beta", "loss_type": "loss", "scale_rewards": "advantage_scale", "optim": "optimizer",
+           "lr_scheduler_type": "scheduler"}
 
 
 @pytest.mark.parametrize("alias, name", ALIASES.items())
@@ -155,6 +157,87 @@ def test_whole_numbers_in_any_spelling(text, value):
 def test_whole_number_for_a_real_setting_becomes_a_float(tmp_path):
     """Types do not depend on how the file spelt the number, so a dumped configuration is stable."""
     assert type(load({"CONFIG": yaml_file(tmp_path, "lora_alpha: 32")}).settings.model.lora_alpha) is float
+
+
+SPELLINGS = [
+    *[("optimizer", text, "adamw") for text in ("adamw", "AdamW", "adamw_torch", "ADAMW-TORCH", "adamw_torch_fused", "adamw_hf",
+                                                "torch.optim.AdamW", "Adam_W")],
+    *[("optim", text, "sgd") for text in ("sgd", "SGD", "torch.optim.SGD", "torch.optim.sgd")],
+    *[("lr_scheduler_type", text, "constant") for text in ("constant", "constant_with_warmup", "CONSTANT_WITH_WARMUP")],
+    *[("lr_scheduler", text, "linear") for text in ("linear", "LINEAR", "linear_with_warmup", "Linear-With-Warmup")],
+    *[("scheduler", text, "cosine") for text in ("cosine", "Cosine", "cosine_with_warmup")]]
+
+
+@pytest.mark.parametrize("name, text, value", SPELLINGS)
+def test_what_others_call_a_choice_is_known(tmp_path, name, text, value):
+    """From the environment and from YAML, in any case and with either dash; a run's config.yaml has our name for it."""
+    leaf = settings.NAMES[name].name
+    for environ in ({name.upper(): text}, {"CONFIG": yaml_file(tmp_path, f"trainer: {{{name}: {text}}}")}):
+        found = load(environ).settings
+        assert config.value_of(found, leaf) == value
+        assert yaml.safe_load(config.dump(found))["trainer"][leaf] == value
+
+
+def test_spellings_are_of_choices_and_unlike():
+    """None stands for two choices, none for a choice that is not there, none for one it already is."""
+    folded = lambda text: text.lower().replace("-", "").replace("_", "")  # noqa: E731
+    assert any(leaf.spellings for leaf in settings.LEAVES.values())
+    for leaf in settings.LEAVES.values():
+        names = [folded(name) for name in (*leaf.choices, *leaf.spellings)]
+        assert not leaf.spellings or (set(leaf.spellings.values()) <= set(leaf.choices) and len(names) == len(set(names)))
+
+
+@pytest.mark.parametrize("name", ["adam", "Adam", "adafactor", "adamw_8bit", "adamw_bnb_8bit", "paged_adamw_32bit", "lion",
+                                  "adamw_torch_4bit", "torch.optim.Adam", "rmsprop", "galore_adamw", "sgd_momentum", "adamw sgd"])
+def test_other_optimisers_are_refused(tmp_path, name):
+    """All known names are said, and that adamw is Adam where nothing decays; 8-bit moments would not be ours in fp32."""
+    for environ in ({"OPTIM": name}, {"CONFIG": yaml_file(tmp_path, f"optim: {name}")}):
+        (problem,) = refused(environ)
+        assert "one of adamw, sgd; also as adamw_torch, adamw_torch_fused, adamw_hf, torch.optim.AdamW, torch.op" in problem
+        assert "Adam while WEIGHT_DECAY is 0" in problem and name in problem
+
+
+@pytest.mark.parametrize("value", ["cosine_with_restarts", "polynomial", "inverse_sqrt", "reduce_lr_on_plateau", "no", "3",
+                                   "cosine_with_min_lr", "warmup_stable_decay", "[linear]"])
+def test_other_schedules_are_refused(tmp_path, value):
+    """All known names are said, whatever YAML made of it."""
+    (problem,) = refused({"CONFIG": yaml_file(tmp_path, f"lr_scheduler_type: {value}")})
+    assert "one of constant, linear, cosine; also as constant_with_warmup, linear_with_warmup, cosine_with_warmup" in problem
+
+
+def test_two_spellings_of_one_choice_agree():
+    """In one source, and on a resume; two choices do not."""
+    assert load({"OPTIM": "adamw_torch", "OPTIMIZER": "AdamW"}).settings.trainer.optimizer == "adamw"
+    assert "contradicts" in refused({"OPTIM": "adamw_torch", "OPTIMIZER": "SGD"})[0]
+
+
+def test_spellings_are_no_change_on_resume(tmp_path):
+    """A run keeps its optimiser under whatever name, and refuses another."""
+    folder = run_folder(tmp_path, OPTIM="adamw_torch", LR_SCHEDULER_TYPE="COSINE")
+    load({"RESUME": folder, "OPTIM": "torch.optim.AdamW", "LR_SCHEDULER": "cosine_with_warmup"})
+    assert [problem.split(" and ")[0] for problem in refused({"RESUME": folder, "OPTIM": "SGD", "SCHEDULER": "linear"})] == [
+        "OPTIM=sgd: the run has OPTIMIZER=adamw", "SCHEDULER=linear: the run has SCHEDULER=cosine"]
+
+
+@pytest.mark.parametrize("text", ["2e-5", "'2e-5'", "2E-5", "+2e-5", "0.00002", "'0.00002'", "2.0e-5", "' 2e-5 '", "20e-6"])
+def test_numbers_that_yaml_takes_for_text(tmp_path, text):
+    """YAML 1.1 reads 2e-5 as text; a number setting makes it the number that was meant."""
+    assert load({"CONFIG": yaml_file(tmp_path, f"trainer: {{lr: {text}}}")}).settings.trainer.learning_rate == 2e-5
+
+
+@pytest.mark.parametrize("text", ["1000", "'1000'", "1e3", "'1e3'", "1_000", "'1_000'", "1000.0", "'1000.0'", "+1000"])
+def test_whole_numbers_that_yaml_takes_for_text(tmp_path, text):
+    """Quoted, with an exponent, or with Python's underscores: an int."""
+    steps = load({"CONFIG": yaml_file(tmp_path, f"max_steps: {text}")}).settings.trainer.steps
+    assert steps == 1000 and type(steps) is int
+
+
+@pytest.mark.parametrize("line", ["lr: '2e-5x'", "lr: 2e", "lr: '2,5e-5'", "steps: '1e-3'", "steps: '12 steps'", "steps: '1__0'",
+                                  "lr: '1e999'", "steps: '1e999'", "lr: 'nan'", "lr: ''"])
+def test_text_that_is_no_number_is_refused(tmp_path, line):
+    """With the key as it was written."""
+    (problem,) = refused({"CONFIG": yaml_file(tmp_path, line)})
+    assert f": {line.split(':')[0]}: " in problem and "number from" in problem
 
 
 def test_blank_means_unset_except_where_blank_is_a_value(tmp_path):
@@ -202,7 +285,7 @@ def test_every_problem_is_reported_at_once(tmp_path):
 
     assert len(problems) == 5
     assert f"{path}: stepz: unknown setting; the nearest name is steps" in text
-    assert f"{path}: learning_rate: fast: LEARNING_RATE takes a number from 0.0 to 1.0" in text
+    assert f"{path}: learning_rate: fast: LEARNING_RATE takes a number from 0.0 to 100.0" in text
     assert "NUM_GENERATIONS=1: GROUP takes a whole number from 2 to 1024" in text
     assert "DTYPE=int4: DTYPE takes one of auto, float32, bfloat16, float16" in text
     assert "TEMPERATURE=0: " in text and "above 0" in text
@@ -302,6 +385,11 @@ TOGETHER = [
     ({"GSPO_EPS_HIGH": "0.1", "LOSS": "cispo"}, "GSPO_EPS_HIGH=0.1 acts only with LOSS=gspo"),
     ({"EPS_LOW": "0.1", "LOSS": "gspo"}, "EPS_LOW=0.1 .*LOSS=gspo.* GSPO_EPS_LOW"),
     ({"EPS_HIGH": "0.1", "LOSS": "gspo"}, "EPS_HIGH=0.1 .*LOSS=gspo.* GSPO_EPS_HIGH"),
+    ({"ADAM_BETA1": "0.8", "OPTIMIZER": "sgd"}, "ADAM_BETA1=0.8 acts only with OPTIMIZER=adamw"),
+    ({"ADAM_BETA2": "0.9", "OPTIMIZER": "sgd"}, "ADAM_BETA2=0.9 acts only with OPTIMIZER=adamw"),
+    ({"ADAM_EPSILON": "1e-6", "OPTIMIZER": "sgd"}, "ADAM_EPS=1e-06 acts only with OPTIMIZER=adamw"),
+    ({"LEARNING_RATE": "1.5"}, "LEARNING_RATE=1.5 with OPTIMIZER=adamw.* OPTIMIZER=sgd"),
+    ({"SCHEDULER": "linear", "STEPS": "5"}, "WARMUP_STEPS=5 with SCHEDULER=linear.* below STEPS=5"),
 ]
 
 
@@ -323,7 +411,9 @@ def test_all_that_does_not_go_together_is_said_at_once():
 
 @pytest.mark.parametrize("environ", [
     {"ADVANTAGE": "passk", "PASS_K": "7"}, {"OVERLONG": "penalise", "OVERLONG_TOKENS": "192"}, {"DYNAMIC_SAMPLING": "1"},
-    {"LOSS": "gspo", "GSPO_EPS_HIGH": "0.1"}, {"LOSS": "cispo", "EPS_LOW": "1"}, {"DYNAMIC_SAMPLING": "1", "KL_BETA": "0.01"}])
+    {"LOSS": "gspo", "GSPO_EPS_HIGH": "0.1"}, {"LOSS": "cispo", "EPS_LOW": "1"}, {"DYNAMIC_SAMPLING": "1", "KL_BETA": "0.01"},
+    {"SCHEDULER": "cosine", "STEPS": "6"}, {"OPTIMIZER": "sgd", "LEARNING_RATE": "1.5"}, {"STEPS": "3"},
+    {"OPTIMIZER": "sgd", "WEIGHT_DECAY": "0.1"}])
 def test_training_takes_what_does(environ):
     """Options with their own settings at the edge of what they allow."""
     load(environ, training=True)
@@ -402,6 +492,17 @@ def test_resume_lets_these_change(tmp_path, name):
     leaf = settings.NAMES[name.lower()].name
 
     assert config.value_of(loaded.settings, leaf) == 77 and loaded.origins[leaf] == f"env {name}"
+
+
+@pytest.mark.parametrize("scheduler", ["linear", "cosine"])
+def test_resume_keeps_steps_where_a_schedule_ends_there(tmp_path, scheduler):
+    """With other STEPS the rates to come would be of another run; the same STEPS, and all else that may change, still may."""
+    folder = run_folder(tmp_path, SCHEDULER=scheduler, STEPS="50")
+    (problem,) = refused({"RESUME": folder, "MAX_STEPS": "60"})
+
+    assert problem.startswith(f"MAX_STEPS=60: the run has STEPS=50 and keeps it when resumed, because SCHEDULER={scheduler} ends")
+    found = load({"RESUME": folder, "STEPS": "50", "SAVE_EVERY": "7", "MAX_HOURS": "1"}).settings
+    assert (found.trainer.steps, found.run.save_every, found.trainer.max_hours) == (50, 7, 1)
 
 
 def another_value(leaf):
@@ -503,7 +604,7 @@ def test_an_adapter_brings_its_rank_and_alpha():
 
 def test_help_shows_every_setting_with_default_limits_and_aliases():
     """`--help` is complete because it is printed from the declarations."""
-    text = config.help_text()
+    text = help_text()
 
     for leaf in settings.LEAVES.values():
         assert f"  {leaf.name.upper()} = " in text and leaf.help in text and leaf.limits in text

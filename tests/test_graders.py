@@ -115,9 +115,34 @@ def test_kwargs_in_yaml(tmp_path):
     assert config.load({"CONFIG": str(path)}).settings == found
 
 
+def test_numbers_in_kwargs_may_be_text(tmp_path):
+    """5e-1 in YAML, which is text there, pays what 0.5 pays, in objectives and in rewards; a text that is wanted stays one."""
+    def earned(factor, size, tag):
+        path = tmp_path / "e.yaml"
+        path.write_text("objective:\n  combine: weighted_length_penalty\n"
+                        f"  combine_kwargs: {{length_penalty_lambda: {factor}, correctness_weight: '2'}}\n"
+                        f"rewards: {{kwargs: {{length_penalty_reward: {{group_size: {size}, tag: {tag}}}}}}}\n")
+        found = config.load({"CONFIG": str(path)}).settings
+        objective_of_rewards(found)
+        assert config.load({"CONFIG": run_file(tmp_path, found)}).settings == found
+        texts = [text.replace("think>", "1e5>") if tag == "1e5" else text for text in (RIGHT, LONG, WRONG, LOOSE)]
+        return [grade.reward for grade in graded(grader_of(None, TASKS, found), texts)]
+
+    assert earned("5e-1", "'4'", "think") == earned("0.5", "4", "think") == pytest.approx([2 + 0.5 * 0.6 + 1, 2 + 1, 1, 2])
+    assert earned("5e-1", "4e0", "1e5") == pytest.approx([2 + 0.5 * 0.6, 2, 0, 2]), "the tag of the length reward alone"
+
+
+def run_file(folder, settings):
+    """What a run with these settings writes down."""
+    (folder / "config.yaml").write_text(config.dump(settings))
+    return str(folder / "config.yaml")
+
+
 @pytest.mark.parametrize("values, named", [
     ({"combine": "aditive"}, "did you mean additive"),
     ({"combine": "additive", "combine_kwargs": "{lambda: 1}"}, "'lambda'"),
+    ({"combine": "additive", "combine_kwargs": "{non_strict_penalty: half}"}, "a number for 'non_strict_penalty', not 'half'"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {group_size: 5e-1}}"}, "a number for 'group_size'"),
     ({"combine": "additive", "reward_kwargs": "{format_reward: {}}"}, "format_reward is given to no reward"),
     ({"combine": "additive", "reward_kwargs": "{format_tag_reward: {tagg: x}}"}, "'tagg'"),
     ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {second_opinion: sympy}}"}, "should be math-verify"),

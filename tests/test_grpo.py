@@ -1,4 +1,5 @@
-"""The packed update and AdamW against hand-computed numbers, plain per-row gradients, float64 loops and optax."""
+"""The packed update and the optimisers against hand-computed numbers, plain per-row gradients, float64 loops, optax and
+transformers."""
 
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import optax
 import pytest
 
 from qwen2_jax import forward
-from rl import grpo
+from rl import checkpoint, grpo
 from rl.advantages import advantages
 from rl.objectives import Objective
 from rl.packing import bucket, pack_groups
@@ -256,13 +257,18 @@ def test_single_token_samples_pack():
 # ---- optimiser -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("opt", [grpo.AdamW(1e-2, 3, 0.9, 0.99, 1e-8, 0.1, 0.5), grpo.AdamW(3e-3, 0, 0.8, 0.999, 1e-6, 0.0, 0.0)])
-def test_adamw_is_optax(opt):
-    """Eight updates equal optax's clip_by_global_norm and adamw with the same linear warm-up."""
-    rate = optax.join_schedules([lambda n: opt.learning_rate * (n + 1) / max(1, opt.warmup_steps),
-                                 optax.constant_schedule(opt.learning_rate)], [opt.warmup_steps])
+def optax_rate(opt):
+    """The learning rate from optax's parts, which count the updates made: our warm-up, then one of their schedules."""
+    rate, left = opt.learning_rate, opt.all_updates - opt.warmup_steps
+    then = {"constant": optax.constant_schedule, "linear": lambda rate: optax.linear_schedule(rate, 0.0, left),
+            "cosine": lambda rate: optax.cosine_decay_schedule(rate, left)}[opt.scheduler](rate)
+    return optax.join_schedules([lambda n: rate * (n + 1) / max(1, opt.warmup_steps), then], [opt.warmup_steps])
+
+
+def assert_steps_are_optaxs(step, opt, *parts):
+    """Eight updates by `step` end where optax's clip_by_global_norm and these parts do; returns our last state."""
     clip = [optax.clip_by_global_norm(opt.max_grad_norm)] if opt.max_grad_norm else []
-    oracle = optax.chain(*clip, optax.adamw(rate, opt.beta1, opt.beta2, opt.eps, weight_decay=opt.weight_decay))
+    rate, oracle = optax_rate(opt), optax.chain(*clip, *parts)
     layers = ADAPTER["layers"]
     theirs, their_state, ours = layers, oracle.init(layers), grpo.init_state(ADAPTER)
     for n in range(8):
@@ -270,8 +276,105 @@ def test_adamw_is_optax(opt):
         grads = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape) * 0.1, layers)  # noqa: B023
         updates, their_state = oracle.update(grads, their_state, theirs)
         theirs = optax.apply_updates(theirs, updates)
-        ours, norm, _ = grpo.adamw(ours, grads, opt)
+        ours, norm, used = step(ours, grads, opt)
 
         np.testing.assert_allclose(norm, optax.tree.norm(grads), rtol=1e-5)
+        np.testing.assert_allclose(used, rate(n), rtol=1e-5)
     for a, b in zip(jax.tree.leaves(ours.adapter["layers"]), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
+    return ours
+
+
+@pytest.mark.parametrize("opt", [grpo.AdamW(1e-2, 3, 0.9, 0.99, 1e-8, 0.1, 0.5), grpo.AdamW(3e-3, 0, 0.8, 0.999, 1e-6, 0.0, 0.0),
+                                 grpo.AdamW(1e-2, 2, scheduler="linear", all_updates=8),
+                                 grpo.AdamW(1e-2, 3, weight_decay=0.1, scheduler="cosine", all_updates=10)])
+def test_adamw_is_optax(opt):
+    """Clipping, adamw and the schedule are optax's, but for the warm-up that is ours."""
+    assert_steps_are_optaxs(grpo.adamw, opt, optax.adamw(optax_rate(opt), opt.beta1, opt.beta2, opt.eps,
+                                                         weight_decay=opt.weight_decay))
+
+
+@pytest.mark.parametrize("opt", [grpo.SGD(0.5, 3, 0.1, 0.5), grpo.SGD(0.1, 0, 0.0, 0.0), grpo.SGD(0.2, 0, 0.3, 1.0, "linear", 8),
+                                 grpo.SGD(0.2, 2, 0.0, 2.0, "cosine", 8)])
+def test_sgd_is_optax(opt):
+    """Clipping, sgd without momentum and decay that is decoupled; the moments, which a checkpoint holds, stay zeros."""
+    state = assert_steps_are_optaxs(grpo.sgd, opt, optax.add_decayed_weights(opt.weight_decay), optax.sgd(optax_rate(opt)))
+
+    assert int(state.updates) == 8 and jax.tree.structure(state) == jax.tree.structure(grpo.init_state(ADAPTER))
+    assert not any(leaf.any() for leaf in jax.tree.leaves((state.mu, state.nu)))
+
+
+def test_sgd_by_hand():
+    """(3, 4) is cut to (0.6, 0.8); rate 0.5 and decay 0.1 take (2, -1) to (2 - 0.5 (0.6 + 0.2), -1 - 0.5 (0.8 - 0.1))."""
+    state = grpo.init_state({"layers": [jnp.array([2.0, -1.0])], "scale": jnp.float32(1)})
+    new, norm, rate = grpo.sgd(state, [jnp.array([3.0, 4.0])], grpo.SGD(0.5, 0, 0.1))
+
+    np.testing.assert_allclose(new.adapter["layers"][0], [1.6, -1.35], rtol=1e-6)
+    assert (float(norm), float(rate), float(new.adapter["scale"])) == (5.0, 0.5, 1.0)
+
+
+def test_an_update_is_by_the_optimiser_that_is_asked_for():
+    """With SGD the adapter moves against the gradient, by the rate times as far."""
+    out = rollouts()
+    groups = pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), OBJECTIVE)
+    state, metrics = grpo.update(PARAMS, grpo.init_state(ADAPTER), groups, CFG, OBJECTIVE, grpo.SGD(0.25, 0, 0.0, 0.0),
+                                 small_model.VOCAB_USED)
+
+    moved = jax.tree.map(lambda new, old: (old - new) / 0.25, state.adapter["layers"], ADAPTER["layers"])
+    assert_close(moved, gradient(out, ADVANTAGES)[1], 1e-4)
+    assert metrics["learning_rate"] == 0.25
+
+
+def rates(opt):
+    """The rate of each of the updates, and of one more."""
+    return [float(grpo.rate_of(opt, n)) for n in range(1, opt.all_updates + 2)]
+
+
+@pytest.mark.parametrize("warmup, last", [(0, 7), (1, 2), (3, 10), (5, 6)])
+@pytest.mark.parametrize("scheduler", ["linear", "cosine"])
+def test_schedules_are_those_of_transformers_and_optax(scheduler, warmup, last):
+    """get_<scheduler>_schedule_with_warmup and optax's with warm-up give the rate of each update after the warm-up, and the
+    warm-up one update later; no update has rate 0, the one after the last would."""
+    import torch
+    import transformers
+    found = rates(grpo.SGD(0.5, warmup, scheduler=scheduler, all_updates=last))
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    schedule = getattr(transformers, f"get_{scheduler}_schedule_with_warmup")(optimizer, warmup, last)
+    theirs = []
+    for _ in range(last):
+        theirs += schedule.get_last_lr()
+        optimizer.step()
+        schedule.step()
+    decay = {"linear": optax.linear_schedule(0.5, 0.0, last - warmup), "cosine": optax.cosine_decay_schedule(0.5, last - warmup)}
+
+    assert found[warmup:last] == pytest.approx(theirs[warmup:], rel=1e-5)
+    assert found[warmup:last] == pytest.approx([float(decay[scheduler](n)) for n in range(last - warmup)], rel=1e-5)
+    assert found[:warmup] == pytest.approx([*theirs[1:warmup], 0.5][:warmup], rel=1e-5)
+    assert min(found[:last]) > 0 and found[last] == pytest.approx(0, abs=1e-7)
+
+
+def test_schedules_by_hand():
+    """Two updates up to 0.8, four down: linear by quarters; cosine (1 + cos of 0, 45, 90, 135 degrees) / 2; constant stays."""
+    up, half = [0.4, 0.8], 0.5 ** 0.5
+    for scheduler, down in (("linear", [0.8, 0.6, 0.4, 0.2, 0]), ("constant", [0.8] * 5),
+                            ("cosine", [0.8, 0.4 * (1 + half), 0.4, 0.4 * (1 - half), 0])):
+        assert rates(grpo.AdamW(0.8, 2, scheduler=scheduler, all_updates=6)) == pytest.approx(up + down, abs=1e-7)
+
+
+@pytest.mark.parametrize("step, opt", [(grpo.adamw, grpo.AdamW(1e-2, 2, scheduler="cosine", all_updates=6)),
+                                       (grpo.sgd, grpo.SGD(0.5, 1, scheduler="linear", all_updates=6))], ids=["adamw", "sgd"])
+def test_updates_go_on_from_a_checkpoint(tmp_path, step, opt):
+    """Three updates, saved and restored, and three more are six, bit for bit: what a schedule needs to know is in the state."""
+    def on(state, first):
+        for n in range(first, first + 3):
+            keys = iter(jax.random.split(jax.random.key(n), 1000))
+            gradient = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape), state.mu)  # noqa: B023
+            state, _, rate = step(state, gradient, opt)
+        return state, float(rate)
+
+    half = on(grpo.init_state(ADAPTER), 0)[0]
+    checkpoint.save(tmp_path, 3, half, 0, "base", 3, 0)
+    (whole, rate), (resumed, same) = on(half, 3), on(checkpoint.restore(tmp_path, CFG, 4)[0], 3)
+
+    assert rate == same == pytest.approx(float(grpo.rate_of(opt, 6)))
+    assert all((a == b).all() for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True))

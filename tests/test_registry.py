@@ -87,6 +87,36 @@ def test_kwargs_are_checked_before_anything_runs():
     build_reward("open", whatever=1)
 
 
+def test_numbers_may_stand_as_text():
+    """YAML leaves 5e-1 a text: where an annotation or a default says number it becomes one, elsewhere it stays text."""
+    @register_objective("all_kinds")
+    def all_kinds(a: float, b: int = 1, c=1.0, d=3, e: str = "x", f=None, g: "float" = 0.0, h: tuple[int, ...] = (), i="1"):
+        return [a, b, c, d, e, f, g, h, i]
+
+    text = dict(a="5e-1", b="1e2", c="2e-1", d="4", e="1e5", f="7", g=".5", h=["1", 2, "3"], i="2")
+    found = build_objective("all_kinds", **text)
+    assert found == [0.5, 100, 0.2, 4, "1e5", "7", 0.5, [1, 2, 3], "2"]
+    assert [type(found[at]) for at in (0, 1, 3)] == [float, int, int]
+    assert build_objective("all_kinds", a=1, d="0.5", c="auto")[:4] == [1, 1, "auto", 0.5], "a default says less"
+
+    register_reward("later")(lambda samples, limit=1, **more: [limit, more])
+    assert build_reward("later", limit="3", other="3")([]) == [3, {"other": "3"}], "samples come with the call, more is anything"
+
+
+@pytest.mark.parametrize("kwargs, named", [({"a": "half"}, "a number for 'a', not 'half'"), ({"b": "0.5"}, "for 'b', not '0.5'"),
+                                           ({"a": "nan"}, "'nan'"), ({"a": "1e999"}, "'1e999'"), ({"h": ["1", "x"]}, "for 'h'"),
+                                           ({"b": ""}, "for 'b', not ''")])
+def test_text_that_is_no_number(kwargs, named):
+    """Said beside all else that is wrong with the kwargs, before anything is built."""
+    register_objective("of_numbers")(of_numbers)
+    with pytest.raises(InputError, match=f"the objective of_numbers takes no 'z', wants .*{named}"):
+        build_objective("of_numbers", z=1, **kwargs)
+
+
+def of_numbers(a: float = 1.0, b: int = 1, h: tuple[int, ...] = ()):
+    pytest.fail("it was built")
+
+
 def test_a_name_stands_for_one_thing():
     """Two functions cannot share a name; the same function may come twice, as when its module is loaded again."""
     def first(samples):

@@ -83,11 +83,15 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "case_seconds": [f"{HERE}::test_the_sandbox_gets_its_settings", "test_sandbox.py::test_time_limit_is_cpu_time"],
     "recheck_share": ["test_recheck.py::test_the_share_decides_and_repeats"],
     "allow_weak_sandbox": [f"{HERE}::test_the_sandbox_gets_its_settings", "test_sandbox_layers.py::test_levels"],
-    "steps": ["test_train.py::test_three_and_three_steps_are_six"],
+    "steps": [PASSED, "test_train.py::test_three_and_three_steps_are_six"],
     "tasks_per_step": ["test_train.py::test_a_run_writes_what_the_notes_say",
                        "test_taskset.py::test_a_batch_is_a_function_of_its_arguments"],
+    "optimizer": [f"{HERE}::test_the_optimiser_is_the_one_that_is_named", "test_grpo.py::test_sgd_is_optax",
+                  "test_grpo.py::test_an_update_is_by_the_optimiser_that_is_asked_for"],
     "learning_rate": [PASSED, "test_grpo.py::test_adamw_is_optax"],
     "warmup_steps": [f"{HERE}::test_warm_up_counts_steps", "test_grpo.py::test_adamw_is_optax"],
+    "scheduler": [PASSED, "test_grpo.py::test_schedules_are_those_of_transformers_and_optax",
+                  "test_train.py::test_a_run_with_a_schedule_goes_on_where_it_was"],
     "weight_decay": [PASSED, "test_grpo.py::test_adamw_is_optax"],
     "adam_beta1": [PASSED, "test_grpo.py::test_adamw_is_optax"],
     "adam_beta2": [PASSED, "test_grpo.py::test_adamw_is_optax"],
@@ -133,7 +137,8 @@ FIELDS = {    # leaf -> another value, and the fields that must follow it
     "logit_chunk": (32, {"Objective.logit_chunk"}), "remat": ("dots", {"Objective.remat"}),
     "learning_rate": (0.5, {"AdamW.learning_rate"}), "weight_decay": (0.25, {"AdamW.weight_decay"}),
     "adam_beta1": (0.5, {"AdamW.beta1"}), "adam_beta2": (0.75, {"AdamW.beta2"}), "adam_eps": (0.125, {"AdamW.eps"}),
-    "max_grad_norm": (2.0, {"AdamW.max_grad_norm"})}
+    "max_grad_norm": (2.0, {"AdamW.max_grad_norm"}), "scheduler": ("cosine", {"AdamW.scheduler"}),
+    "steps": (77, {"AdamW.all_updates"})}
 
 
 @pytest.mark.known_bug(26)
@@ -151,9 +156,18 @@ def test_a_setting_is_its_constant_and_no_other(leaf):
 
 
 def test_warm_up_counts_steps():
-    """WARMUP_STEPS is in steps, the optimiser counts updates; UPDATES_PER_BATCH of them make a step."""
+    """WARMUP_STEPS and STEPS are in steps, the optimiser counts updates; UPDATES_PER_BATCH of them make a step."""
     assert loop.optimiser_of(settings(warmup_steps=3)).warmup_steps == 3
     assert loop.optimiser_of(settings(warmup_steps=3, updates_per_batch=2)).warmup_steps == 6
+    assert loop.optimiser_of(settings(steps=9, updates_per_batch=2)).all_updates == 18
+
+
+def test_the_optimiser_is_the_one_that_is_named():
+    """OPTIMIZER=sgd has every constant that AdamW has too, each in its place; without it AdamW is taken."""
+    asked = dict(learning_rate=50, warmup_steps=3, weight_decay=0.25, max_grad_norm=2, scheduler="linear", steps=9,
+                 updates_per_batch=2)
+    assert loop.optimiser_of(settings(optimizer="sgd", **asked)) == grpo.SGD(50.0, 6, 0.25, 2.0, "linear", 18)
+    assert loop.optimiser_of(settings(**asked)) == grpo.AdamW(50.0, 6, 0.9, 0.999, 1e-8, 0.25, 2.0, "linear", 18)
 
 
 class Counting:

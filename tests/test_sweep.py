@@ -187,6 +187,16 @@ def test_more_steps_go_on_and_other_settings_are_refused(script, train, base, tm
     assert "WEIGHT_DECAY=0.0, now 0.5" in capsys.readouterr().err
 
 
+def test_steps_are_kept_where_a_schedule_ends_there(script, train, base, tmp_path, capsys):
+    """Points that were begun with SCHEDULER=linear are not gone on with under other STEPS, which train_grpo.py would refuse."""
+    base.write_text("trainer: {steps: 15, scheduler: linear}\n" + WEIGHTED)
+    assert sweep_it(script, train, base, tmp_path / "out", "--set", "optim=AdamW") == 0
+    assert (tmp_path / "out/run_optimizer-adamw").is_dir()
+    base.write_text(base.read_text().replace("steps: 15", "steps: 18"))
+    assert sweep_it(script, train, base, tmp_path / "out", "--set", "optim=adamw_hf") == 2
+    assert "STEPS=15, now 18" in capsys.readouterr().err
+
+
 def test_what_was_killed_before_its_first_checkpoint_starts_again(script, train, base, tmp_path):
     """Its folder would be refused as not empty; one with a log but no checkpoint is not ours to remove."""
     out = tmp_path / "out"

@@ -140,6 +140,30 @@ def test_a_run_that_replaces_tasks_goes_on_where_it_was(train, taught_model, tmp
     assert json.loads((run / "checkpoints/step_00004/state.json").read_text())["cursor"]["epochs"] >= 2
 
 
+@pytest.mark.slow
+def test_a_run_with_a_schedule_goes_on_where_it_was(train, taught_model, tmp_path):
+    """SGD, two updates a step, linear, in another trainer's words: cut back to two of four steps and resumed it is the unbroken
+    run, bit for bit, at the rates worked out by hand; with other STEPS it is not resumed."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    # The bonus, so that each step has a gradient.
+    more = {"OPTIM": "SGD", "LR_SCHEDULER_TYPE": "linear_with_warmup", "LEARNING_RATE": "0.5", "WARMUP_STEPS": "1", "STEPS": "4",
+            "UPDATES_PER_BATCH": "2", "ENTROPY_BONUS": "0.01"}
+    code, _, err = train(environ(taught_model, whole, **more))
+    assert code == 0, err
+    shutil.copytree(whole, run)
+    for step in (3, 4):
+        shutil.rmtree(run / "checkpoints" / f"step_{step:05d}")
+    code, _, err = train({"RESUME": str(run), "STEPS": "6"})
+    assert code == 2 and "STEPS=6: the run has STEPS=4 and keeps it when resumed, because SCHEDULER=linear ends there" in err
+    assert train({"RESUME": str(run), "SCHEDULER": "linear"})[0] == 0
+
+    assert_same_run(whole, run, 4)
+    rows, found = read_rows(run / "metrics.jsonl"), yaml.safe_load((run / "config.yaml").read_text())
+    assert [row["learning_rate"] for row in rows] == pytest.approx([0.375, 0.5 * 11 / 12, 0.5 * 7 / 12, 0.5 * 3 / 12])
+    assert (found["trainer"]["optimizer"], found["trainer"]["scheduler"]) == ("sgd", "linear")
+    assert rows[-1]["lora_delta_norm"] > rows[0]["lora_delta_norm"] > 0
+
+
 def stopped_and_resumed(env, line, signum, code):
     """The command, sent a signal on that line, with steps still to come, then resumed to its end."""
     process = start(env)

@@ -125,6 +125,7 @@ def test_math_by_level(tmp_path):
         train__algebra__5=problem("Four?", "Level ?"), train__algebra__6=problem("Five?", "Level 1"),
         test__algebra__1=problem("Five?", "Level 1", r"\boxed{1}, so \boxed{\boxed{5}}"))
     tasks, held_out, left_out = load("math", folder, levels=[1, 2])
+    assert load("math", folder, levels=["1", "2"]).tasks == tasks, "numbers as text"
 
     assert {(task.name, task.answer, task.level) for task in tasks} == {
         ("math/train/algebra/1", "2", 1), ("math/train/algebra/2", r"\frac{8}{3}", 2), ("math/test/algebra/1", "5", 1)}
@@ -229,7 +230,7 @@ def test_the_curriculum_from_files(tmp_path):
     lines(tmp_path / "gsm/test.jsonl", gsm("other"))
     rows = [problem(f"{level}/{n}", level) for level in (2, 1) for n in range(10)]
     math_file = lines(tmp_path / "math/train.jsonl", *rows, problem("[asy]", 1))
-    plan = load("gsm8k_math_curriculum", gsm_folder, math_file, levels=[2, 1], stage_steps=3)
+    plan = load("gsm8k_math_curriculum", gsm_folder, math_file, levels=[2, 1], stage_steps="3e0")
 
     levels = [[plan.tasks[index].level for index in plan.batch(step, 4, 0)] for step in range(9)]
     assert levels == [[0] * 4] * 3 + [[0, 1, 0, 1]] * 3 + [[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]]
@@ -239,5 +240,7 @@ def test_the_curriculum_from_files(tmp_path):
         plan.batch(0, 6, 0)
     with pytest.raises(InputError, match="no problem to train on of level 3"):
         load("gsm8k_math_curriculum", gsm_folder, math_file, levels=[1, 3])
+    with pytest.raises(InputError, match="a number for 'stage_steps', not 'many'"):
+        load("gsm8k_math_curriculum", gsm_folder, math_file, stage_steps="many")
     with pytest.raises(InputError, match="stage_steps=0"):
         load("gsm8k_math_curriculum", gsm_folder, math_file, stage_steps=0)
