@@ -22,11 +22,10 @@ import datetime
 import os
 import re
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
-from rl import command, config, predictions, pretrained, proof, proof_page
+from rl import command, config, predictions, pretrained, proof, proof_page, training
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.errors import InputError
@@ -183,8 +182,8 @@ def predicted(work: Work, family) -> dict:
 
 def compare(work: Work, families, entries, digest: str) -> int:
     """Every family trained and measured again, results.json and the page written after each; returns the exit code."""
-    hours = work.settings.trainer.max_hours
-    deadline, results = time.monotonic() + hours * 3600 if hours else 0.0, []
+    hours, results = work.settings.trainer.max_hours, []
+    deadline = training.deadline_after(hours)
     command.write_config(work.out, work.loaded, package_of(work.gym))
     for family, entry in zip(families, entries, strict=True):
         if entry.refused:

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import train_grpo
-from rl import command, config, datalog, graders, grpo, loop, lora
+from rl import command, config, datalog, graders, grpo, loop, lora, training
 from rl.reward import Grade
 from tests import small_model
 
@@ -209,14 +208,14 @@ def test_the_update_takes_a_group_in_parts(stepped, monkeypatch):
 def test_rank_and_alpha_shape_a_new_adapter(tmp_path):
     """LORA_RANK columns, scaled by LORA_ALPHA / LORA_RANK."""
     for rank, alpha in ((16, 32.0), (3, 12.0)):
-        state, step, _ = train_grpo.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
+        state, step, _ = training.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
         assert step == 0 and lora.rank_of(state.adapter) == rank and float(state.adapter["scale"]) == alpha / rank
 
 
 def test_targets_are_the_new_adapters(tmp_path):
     """LORA_TARGETS in any order and spacing are the projections that have entries; by default all seven of the model."""
     for asked, found in (("down_proj, q_proj", ["q_proj", "down_proj"]), ("up_proj", ["up_proj"])):
-        state, _, _ = train_grpo.start(tmp_path, small_model.CFG, settings(lora_targets=asked))
+        state, _, _ = training.start(tmp_path, small_model.CFG, settings(lora_targets=asked))
         assert lora.targets_of(state.adapter) == found
     assert settings().model.lora_targets.split(",") == list(lora.PROJECTIONS)
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = ("attention", "qwen2_jax")    # the first knows nothing of the second
 MIDDLE = {"rl.loop", "rl.grading", "rl.generate", "rl.reward", "rl.grpo",
           "rl.checkpoint", "rl.plan",      # these know the whole training state, so they cannot stand below it
-          "rl.command", "rl.probe", "rl.evaluate", "rl.recheck", "rl.proof",    # what the commands share
+          "rl.command", "rl.probe", "rl.evaluate", "rl.recheck", "rl.training", "rl.proof",    # what the commands share
           "rl.run_evaluation", "rl.zero_shot", "rl.sweep",
           "rl.gym", "rl.graders", "rl.safe_grading"}                        # gives the loop its Grade
 WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "rl.datalog", "rl.compare", "rl.config",
