@@ -19,7 +19,7 @@ from rl.datalog import RunLog
 from rl.device import explain_memory
 from rl.evaluate import Evaluation, held_out
 from rl.generate import check_room
-from rl.graders import check_tasks, grader_of, objective_of_rewards, open_sandbox
+from rl.graders import check_tasks, grader_of, objective_of_rewards, open_judge
 from rl.lock import claimed
 from rl.loop import prepare
 from rl.progress import Progress
@@ -50,18 +50,18 @@ def main() -> int:
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
-    with (Signals() as signals, claimed(run), open_sandbox(settings) as sandbox,
+    with (Signals() as signals, claimed(run), open_judge(settings) as judge,
           Progress(settings.trainer.steps, settings.evaluation.eval_every) as progress,
           tracker.Tracker(settings.run.tracker, run, os.environ.get(settings.auth.wandb_key_env)) as tracked):
-        grader = grader_of(sandbox, tasks, settings)
-        evaluation = Evaluation.on(sandbox, unseen_prompts, settings)
+        grader = grader_of(judge, tasks, settings)
+        evaluation = Evaluation.on(judge, unseen_prompts, settings)
         at = training.start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
         log = RunLog.resume(run, at.step) if settings.run.resume else RunLog(run)
-        command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
+        command.announce(loaded, {"run": str(run), **facts, "sandbox": judge.description, "clip": command.clip_fact(settings),
                                   **command.memory_facts(loaded),
                                   "trained values": f"{lora.count(at.state.adapter):,}"})
-        command.write_config(run, loaded, sandbox.description)
+        command.write_config(run, loaded, judge.description)
         tracked.begin(values_of(settings), config.recorded(run)["started"], at.step, bool(settings.run.resume))
         around = training.Around(run, log, signals, progress, tracked, evaluation,
                                  training.deadline_after(settings.trainer.max_hours))

@@ -1,7 +1,7 @@
 """The steps of grpo_proof.py for one family: questions, samples before training, greedy answers, training.
 
-Sampling, grading and updating are the training loop's own (rl/loop.py); what is here decides on which questions, and keeps what
-was done on disk so that a run that was killed goes on.  What is predicted from the samples is rl/forecast.py."""
+The loop is train_grpo.py's (rl/training.py), questions and their reward are those of TASKS=reasoning_gym (rl/gym_tasks.py); here
+is which questions are for what.  What is predicted from the samples is rl/forecast.py."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +12,10 @@ from rl import training
 from rl.datalog import RunLog
 from rl.errors import InputError
 from rl.generate import step_key
-from rl.gym import Family, Gym, Question, UnusableSeeds
+from rl.gym_tasks import EVALUATE_FROM, PREDICT_FROM
 from rl.loop import Prompt, grade, judged, sample, sampling_of
 from rl.probe import EVAL_STEP, PROBE_STEP
 from rl.settings import Settings
-
-PREDICT_FROM, EVALUATE_FROM = 500, 100_000  # first seeds; training takes those from 0 that are not of the prediction
-UNUSABLE = 0.05  # share of seeds that may make no question: basic_arithmetic divides by zero once in a million
 
 
 class Seeds(NamedTuple):
@@ -38,30 +35,6 @@ def seeds_of(settings: Settings) -> Seeds:
                          f"would take {needed} seeds from 0 and reach the held-out ones, which begin at {EVALUATE_FROM}; lower "
                          "one of them")
     return Seeds(range(PREDICT_FROM, PREDICT_FROM + p.predict_tasks), range(EVALUATE_FROM, EVALUATE_FROM + p.eval_n), needed)
-
-
-def training_questions(gym: Gym, family: Family, seeds: Seeds, unseen: Sequence[Question]) -> list[Question]:
-    """The first questions of training, in the order of their seeds, that read like none of `unseen`."""
-    taken, texts, seed = [], {question.text for question in unseen}, 0
-    while len(taken) < seeds.train:
-        ahead = [s for s in range(seed, min(seed + seeds.train, EVALUATE_FROM)) if s not in seeds.predict]
-        if not ahead:
-            raise InputError(f"{family.text}: of its questions below seed {EVALUATE_FROM} only {len(taken)} are no held-out "
-                             f"question over again, and training needs {seeds.train}: lower STEPS, or leave this family out")
-        seed = ahead[-1] + 1
-        taken += [question for question in usable(gym, family, ahead) if question.text not in texts]
-    return taken[: seeds.train]
-
-
-def usable(gym: Gym, family: Family, seeds: Sequence[int]) -> list[Question]:
-    """The questions of those seeds that make one; InputError where more than a twentieth do not."""
-    try:
-        return gym.questions(family, seeds)
-    except UnusableSeeds as error:
-        if len(error.seeds) > len(seeds) * UNUSABLE:
-            raise
-        print(f"{family.text}: left out {error}", flush=True)
-        return error.questions
 
 
 # ---- before training -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from rl import config, registry
 from rl.errors import InputError
-from rl.graders import RewardGrader, check_tasks, grader_of, objective_of_rewards, open_sandbox, runs_code
+from rl.graders import RewardGrader, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
 from rl.reward import Grader
 from rl.safe_grading import grade_rows
 from rl.taskset import load_tasks
@@ -33,7 +33,7 @@ def test_programs_are_the_default():
 
 def test_answers_need_no_sandbox():
     """Where nothing is run no sandbox is started, and the run's record says so."""
-    with open_sandbox(settings(combine="additive")) as sandbox:
+    with open_judge(settings(combine="additive")) as sandbox:
         assert sandbox.description.startswith("none")
         assert not hasattr(sandbox, "grade")
 

@@ -110,7 +110,8 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "eval_n": [PROOF, "test_proof.py::test_seeds_never_meet"],
     "control_arm": ["test_grpo_proof.py::test_the_control_arm_can_be_left_out"],
     "predictions": ["test_grpo_proof.py::test_another_experiment_is_refused"],
-    "score_seconds": ["test_grpo_proof.py::test_scoring_has_the_time_that_was_set"],
+    "score_seconds": ["test_grpo_proof.py::test_scoring_has_the_time_that_was_set",
+                      "test_gym_tasks.py::test_the_judge_is_the_families_own"],
     "tracker": ["test_tracker.py::test_wandb_gets_every_step_and_stays_offline", SHORT],
 }
 
@@ -237,6 +238,6 @@ def test_the_sandbox_gets_its_settings(monkeypatch):
     """Workers, seconds a case, and leave for weak machines, each as set; what they do there is tested there."""
     asked = []
     monkeypatch.setattr(graders, "Sandbox", lambda *arguments: asked.append(arguments))
-    graders.open_sandbox(settings())
-    graders.open_sandbox(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
+    graders.open_judge(settings())
+    graders.open_judge(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
     assert asked == [(2, 0.5, False), (5, 2.5, True)]

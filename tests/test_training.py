@@ -157,7 +157,8 @@ def test_no_step_begins_after_the_deadline(loop, tmp_path):
 def test_an_evaluation_is_made_once(loop, tmp_path):
     """Where it is due, of the adapter as it stands, told and logged; one that the log has is not made again."""
     made = []
-    evaluation = SimpleNamespace(due=lambda step: step in (0, 2, 4), of=lambda model, adapter: made.append(1) or {"eval/time": 1.0})
+    evaluation = SimpleNamespace(due=lambda step: step in (0, 2, 4),
+                                 of=lambda model, adapter: made.append(1) or {"eval/time": 1.0})
     with Signals() as signals:
         first, rest = loop(steps=2), loop(steps=4)
         first.train(signals, evaluation)
