@@ -22,16 +22,17 @@ import datetime
 import os
 import re
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
-from rl import command, config, predictions, pretrained, proof, proof_page
+from rl import command, config, predictions, pretrained, proof, proof_page, training
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.errors import InputError
 from rl.generate import check_room
-from rl.gym import Gym, GymGrader, audit, parse_families, refused
+from rl.graders import grader_of, open_judge
+from rl.gym import Gym, audit, parse_families, refused
+from rl.gym_tasks import training_questions, usable
 from rl.lock import claimed
 from rl.loop import prepare
 from rl.progress import Progress
@@ -52,11 +53,11 @@ FLAGS = {"--families": "FAMILIES", "--model": "MODEL", "--steps": "STEPS", "--gr
          "--prompts-per-step": "TASKS_PER_STEP", "--max-new": "MAX_NEW_TOKENS", "--eval-n": "EVAL_N",
          "--predict-tasks": "PREDICT_TASKS", "--lr": "LEARNING_RATE", "--out": "OUT", "--predictions": "PREDICTIONS"}
 OWN = {"model": "Qwen/Qwen3-0.6B", "steps": 100, "tasks_per_step": 4, "learning_rate": 5e-5, "max_new_tokens": 64,
-       "dtype": "float32", "out": "results", "recheck_share": 0.0}
+       "dtype": "float32", "out": "results", "recheck_share": 0.0, "combine": "reasoning_gym"}
 # What has no meaning here: questions come from families, code is not run, and the arms and measurements are this command's own.
 NOT_HERE = ("tasks", "split", "n_tasks", "tasks_file", "task_names", "style_hint", "case_seed", "lora", "dynamic_sampling",
             "shuffle_rewards", "style_weight", "eval_every", "recheck_share", "overlong", "resume", "tracker", "run_name",
-            "n_samples")
+            "n_samples", "combine", "combine_kwargs", "reward_kwargs", "provider_kwargs", "plugins")
 
 
 def main() -> int:
@@ -70,7 +71,7 @@ def main() -> int:
     if not predicting:
         document, digest = predictions.read(predictions_file(settings))
     command.make_folder(out)
-    with (Signals() as signals, claimed(out), Gym(settings.proof.score_seconds) as gym):
+    with Signals() as signals, claimed(out), open_judge(settings) as gym:
         families = parse_families(settings.proof.families, gym)
         loaded = command.with_memory(loaded, source.cfg, dtype, settings.generation.max_prompt_tokens // 4)
         work = Work(loaded, seeds, gym, pretrained.load(source, dtype), signals, out)
@@ -169,8 +170,9 @@ def predicted(work: Work, family) -> dict:
     why = refused(found)
     scores = {}
     if not why:
-        questions = proof.usable(work.gym, family, work.seeds.predict)
-        samples = proof.sampled(work.model, work.prompts(questions), GymGrader(work.gym), work.settings)
+        questions = usable(work.gym, family, work.seeds.predict)
+        grader = grader_of(work.gym, questions, work.settings)
+        samples = proof.sampled(work.model, work.prompts(questions), grader, work.settings)
         scores = {"score": [[s.reward for s in group] for group in samples],
                   **{name: [[s.scores[name] for s in group] for group in samples] for name in MEASURES[1:]}}
     entry = predictions.Predicted(family.text, found._asdict(), why, scores)
@@ -183,8 +185,8 @@ def predicted(work: Work, family) -> dict:
 
 def compare(work: Work, families, entries, digest: str) -> int:
     """Every family trained and measured again, results.json and the page written after each; returns the exit code."""
-    hours = work.settings.trainer.max_hours
-    deadline, results = time.monotonic() + hours * 3600 if hours else 0.0, []
+    hours, results = work.settings.trainer.max_hours, []
+    deadline = training.deadline_after(hours)
     command.write_config(work.out, work.loaded, package_of(work.gym))
     for family, entry in zip(families, entries, strict=True):
         if entry.refused:
@@ -210,19 +212,21 @@ def facts_of(work: Work, digest: str) -> list[str]:
 
 def tried(work: Work, family, entry, digest: str, deadline: float) -> dict | None:
     """One family's part of results.json; None where time ran out before it was done."""
-    folder, grader = work.folder(family), GymGrader(work.gym)
-    held_out, predicted_on = (proof.usable(work.gym, family, seeds) for seeds in (work.seeds.evaluate, work.seeds.predict))
+    folder, seeds = work.folder(family), work.seeds
+    held_out, predicted_on = (usable(work.gym, family, part) for part in (seeds.evaluate, seeds.predict))
+    questions = training_questions(work.gym, family, seeds.train, held_out + predicted_on, seeds.predict)
+    grader = grader_of(work.gym, questions, work.settings)
     prompts = work.prompts(held_out)
     answer = partial(proof.greedy, work.model, prompts=prompts, grader=grader, settings=work.settings)
     answers = {"before": kept(folder / "before.json", digest, lambda: answer(None))}
-    training = work.prompts(proof.training_questions(work.gym, family, work.seeds, held_out + predicted_on))
+    trained_on = work.prompts(questions)
     arms = {"trained": work.settings}
     if work.settings.proof.control_arm:
         arms["control"] = proof.control_of(work.settings)
     for arm, settings in arms.items():
         with Progress(settings.trainer.steps) as progress:
             print(f"{family.text}, {arm}", flush=True)
-            adapter, done = proof.train(folder / arm, work.model, training, grader, settings, work.signals, progress, deadline)
+            adapter, done = proof.train(folder / arm, work.model, trained_on, grader, settings, work.signals, progress, deadline)
         if not done:
             return None
         answers[arm] = kept(folder / f"{arm}_after.json", digest, lambda adapter=adapter: answer(adapter))

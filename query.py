@@ -21,7 +21,7 @@ from rl.datalog import Group, sample_metrics
 from rl.device import explain_memory
 from rl.errors import InputError
 from rl.generate import check_room, generate, row_keys, step_key
-from rl.graders import open_sandbox
+from rl.graders import open_judge
 from rl.loop import prepare, sampling_of
 from rl.probe import PROBE_STEP, ProbeGrader, probe
 from rl.samples import grade_text, shown
@@ -60,9 +60,9 @@ def main() -> int:
         for name, adapter in sides.items():
             print(f"\n==== {name}\n{answer(model, adapter, ids, asked.text, settings)}", flush=True)
         return 0
-    with open_sandbox(settings) as sandbox:
-        graders = ProbeGrader.on(sandbox, chosen, settings)
-        command.announce(loaded, {**facts, "sandbox": sandbox.description}, file=sys.stderr)
+    with open_judge(settings) as judge:
+        graders = ProbeGrader.on(judge, chosen, settings)
+        command.announce(loaded, {**facts, "sandbox": judge.description}, file=sys.stderr)
         model = pretrained.load(source, dtype)
         print(question, flush=True)
         for name, adapter in sides.items():

@@ -22,7 +22,7 @@ from rl.datalog import write_aside
 from rl.device import explain_memory
 from rl.errors import InputError
 from rl.generate import check_room
-from rl.graders import check_tasks, objective_of_rewards, open_sandbox
+from rl.graders import check_tasks, objective_of_rewards, open_judge
 from rl.loop import prepare, sampling_of
 from rl.probe import ProbeGrader, probe
 from rl.probe_report import compare, comparison_text, document, probe_text, read
@@ -47,15 +47,15 @@ def main() -> int:
     check_room([prompt.ids for prompt in prompts], settings.generation.max_new_tokens, source.cfg)
     out = report_file(settings)
 
-    with open_sandbox(settings) as sandbox:
-        graders = ProbeGrader.on(sandbox, tasks, settings)
-        command.announce(loaded, {**facts, "sandbox": sandbox.description}, file=sys.stderr)
+    with open_judge(settings) as judge:
+        graders = ProbeGrader.on(judge, tasks, settings)
+        command.announce(loaded, {**facts, "sandbox": judge.description}, file=sys.stderr)
         model = pretrained.load(source, dtype)
         found = probe(model, adapter, prompts, graders, settings.generation.n_samples, sampling_of(settings),
                       settings.trainer.seed, settings.trainer.tasks_per_step, tell)
 
     about = {"model": model.name, "lora": settings.model.lora, "time": datetime.datetime.now().isoformat(timespec="seconds"),
-             "seconds": found.seconds, "git": command.git_revision(), "sandbox": sandbox.description, "dtype": str(dtype),
+             "seconds": found.seconds, "git": command.git_revision(), "sandbox": judge.description, "dtype": str(dtype),
              "settings": values_of(settings)}
     report = document(about, found.groups, found.entropy, found.rechecked, found.weak)
     write_aside(out, json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")

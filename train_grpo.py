@@ -1,4 +1,4 @@
-"""Train a LoRA adapter with GRPO: sample programs, run and grade them, move the adapter towards the better ones.
+"""Train a LoRA adapter with GRPO: sample answers, grade them, move the adapter towards the better ones.
 
     python train_grpo.py                          # Qwen2.5-Coder-0.5B-Instruct, 600 steps of 8 tasks x 8 samples
     STEPS=20 TASKS_PER_STEP=4 python train_grpo.py
@@ -13,21 +13,19 @@ more than one device."""
 
 import os
 import sys
-import time
 
-from rl import checkpoint, command, config, grpo, lora, pretrained, tracker
+from rl import checkpoint, command, config, lora, pretrained, tracker, training
 from rl.datalog import RunLog
 from rl.device import explain_memory
 from rl.evaluate import Evaluation, held_out
 from rl.generate import check_room
-from rl.graders import check_tasks, grader_of, objective_of_rewards, open_sandbox
-from rl.hub import hub_name
+from rl.graders import check_tasks, grader_of, objective_of_rewards, open_judge
 from rl.lock import claimed
-from rl.loop import prepare, train_step
+from rl.loop import prepare
 from rl.progress import Progress
 from rl.settings import values_of
 from rl.signals import Interrupted, Signals
-from rl.taskset import BEGINNING, ahead, behind, load_tasks
+from rl.taskset import BEGINNING, ahead, load_tasks
 
 
 def main() -> int:
@@ -52,76 +50,29 @@ def main() -> int:
     run = command.run_folder(settings)
     command.check_disk(run, source.cfg, settings)
 
-    with (Signals() as signals, claimed(run), open_sandbox(settings) as sandbox,
+    with (Signals() as signals, claimed(run), open_judge(settings) as judge,
           Progress(settings.trainer.steps, settings.evaluation.eval_every) as progress,
           tracker.Tracker(settings.run.tracker, run, os.environ.get(settings.auth.wandb_key_env)) as tracked):
-        grader = grader_of(sandbox, tasks, settings)
-        evaluation = Evaluation.on(sandbox, unseen_prompts, settings)
-        state, step, cursor = start(run, source.cfg, settings)
+        grader = grader_of(judge, tasks, settings)
+        evaluation = Evaluation.on(judge, unseen_prompts, settings)
+        at = training.start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
-        log = RunLog.resume(run, step) if settings.run.resume else RunLog(run)
-        command.announce(loaded, {"run": str(run), **facts, "sandbox": sandbox.description, "clip": command.clip_fact(settings),
+        log = RunLog.resume(run, at.step) if settings.run.resume else RunLog(run)
+        command.announce(loaded, {"run": str(run), **facts, "sandbox": judge.description, "clip": command.clip_fact(settings),
                                   **command.memory_facts(loaded),
-                                  "trained values": f"{lora.count(state.adapter):,}"})
-        command.write_config(run, loaded, sandbox.description)
-        tracked.begin(values_of(settings), config.recorded(run)["started"], step, bool(settings.run.resume))
-        started = time.monotonic()
-        progress.begin(step)
-        saved, base_model = step, hub_name(settings.model.model)
-
-        def save():
-            nonlocal saved
-            checkpoint.save(run, step, state, settings.trainer.seed, base_model, settings.run.keep_last,
-                            settings.run.keep_every, cursor)
-            saved = step
-
-        def evaluate():
-            if evaluation.due(step) and step not in log.evaluated:
-                found = evaluation.of(model, state.adapter)
-                with signals.held():
-                    log.evaluation(step, found)
-                    tracked.step(step, found)
-                    progress.evaluated(step, found)
-
+                                  "trained values": f"{lora.count(at.state.adapter):,}"})
+        command.write_config(run, loaded, judge.description)
+        tracked.begin(values_of(settings), config.recorded(run)["started"], at.step, bool(settings.run.resume))
+        around = training.Around(run, log, signals, progress, tracked, evaluation,
+                                 training.deadline_after(settings.trainer.max_hours))
         try:
-            if not settings.run.resume:    # so that a kill at any later moment leaves something to go on with
-                save()
-            evaluate()
-            while step < settings.trainer.steps and not command.out_of_time(started, settings.trainer.max_hours):
-                chosen = [prompts[i] for i in ahead(tasks, step, cursor, settings)]
-                new_state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
-                with signals.held():
-                    state, step, cursor = new_state, step + 1, behind(tasks, len(groups), cursor, settings)
-                    log.completions(step, groups)
-                    log.pools(step, groups)
-                    log.step(step, metrics)
-                    tracked.step(step, metrics)
-                    progress.step(step, metrics, sum(len(group.samples) for group in groups))
-                    if step % settings.run.save_every == 0 or step == settings.trainer.steps:
-                        save()
-                evaluate()
-            if saved != step:
-                with signals.held():
-                    save()
+            # Step by step: sample, grade, update, log, save.
+            at = training.train(at, model, tasks, prompts, grader, settings, around)
         except Interrupted as stop:
-            if saved != step:
-                save()
-            print(f"{stop}: saved step {step}; go on with RESUME={run} python train_grpo.py", flush=True)
+            print(f"{stop}: saved step {checkpoint.steps(run)[-1]}; go on with RESUME={run} python train_grpo.py", flush=True)
             return stop.exit_code
-        command.report_end(run, step, settings)
+        command.report_end(run, at.step, settings)
     return 0
-
-
-def start(run, cfg, settings):
-    """(state, steps done, data cursor) of a new run, or of the one that RESUME names at its latest checkpoint."""
-    rank, targets = settings.model.lora_rank, settings.model.lora_targets.split(",")
-    if settings.run.resume:
-        return *checkpoint.restore(run, cfg, rank, targets), checkpoint.data_cursor(run)
-    if settings.model.lora:
-        adapter = lora.load(settings.model.lora, cfg, rank, targets)
-    else:
-        adapter = lora.init(grpo.adapter_key(settings.trainer.seed), cfg, rank, settings.model.lora_alpha, targets)
-    return grpo.init_state(adapter), 0, BEGINNING
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 import traceback
 from pathlib import Path
 
@@ -252,11 +251,6 @@ def report_end(run: Path, step: int, settings: Settings) -> None:
     adapter = checkpoint_folder(run, step, settings.run.keep_every)
     print(f"done: {step} steps in {run}, see report.html there; score it with LORA={adapter} "
           "python run_probe.py", flush=True)
-
-
-def out_of_time(started: float, max_hours: float) -> bool:
-    """Whether MAX_HOURS (0: no limit) have passed since `started`."""
-    return bool(max_hours) and time.monotonic() - started >= max_hours * 3600
 
 
 def size(count: int) -> str:

@@ -39,10 +39,10 @@ class Evaluation(NamedTuple):
     settings: Settings
 
     @classmethod
-    def on(cls, sandbox, prompts: list[Prompt], settings: Settings) -> "Evaluation":
+    def on(cls, judge, prompts: list[Prompt], settings: Settings) -> "Evaluation":
         """On these held-out prompts, graded on the cases of a probe."""
         tasks = [prompt.task for prompt in prompts]
-        return cls(prompts, ProbeGrader.on(sandbox, tasks, settings), settings)
+        return cls(prompts, ProbeGrader.on(judge, tasks, settings), settings)
 
     def due(self, step: int) -> bool:
         """Whether this many steps are an occasion: none, a multiple of EVAL_EVERY, or all."""

@@ -1,8 +1,8 @@
 """From settings to the grader of a run: which rewards are asked, and what they come to (COMBINE).
 
-lisp, the default, has one reward, the sandbox's: programs are graded one by one while others are still being sampled. Any other
-objective names rewards that look at whole groups, so they are asked once a batch. All of them are registered (rl/registry.py):
-the built-in ones here, others by PLUGINS."""
+lisp, the default, has one reward, the sandbox's; reasoning_gym has one, the family's own score. Both judge answers one by one
+while others are still being sampled. Any other objective names rewards that look at whole groups, so they are asked once a batch.
+All of them are registered (rl/registry.py): the built-in ones here, others by PLUGINS."""
 
 import json
 import math
@@ -15,15 +15,18 @@ from rl import combining, latent, text_rewards
 from rl.answers import final_answer
 from rl.combining import check_scores
 from rl.errors import InputError
+from rl.gym import Gym
+from rl.gym_tasks import GymGrader
 from rl.registry import Objective, Reward, TrainingSample, build_objective, build_reward, load_plugins, nearest
 from rl.reward import Grade, Grader
 from rl.reward_kwargs import kwargs_of
 from rl.sandbox import Sandbox
 from rl.settings import Settings
 
-__all__ = ["RewardGrader", "combining", "grader_of", "latent", "objective_of_rewards", "open_sandbox", "runs_code",
+__all__ = ["RewardGrader", "combining", "grader_of", "latent", "objective_of_rewards", "open_judge", "runs_code",
            "text_rewards"]
-PROGRAM = "lisp_reward"    # the one reward that needs the sandbox
+PROGRAM, FAMILY = "lisp_reward", "reasoning_gym_reward"    # the rewards that a judge gives: what open_judge opens
+AS_IT_IS = {"lisp": PROGRAM, "reasoning_gym": FAMILY}    # the objectives that pay one of them and nothing else
 
 
 def objective_alone(settings: Settings) -> Objective:
@@ -38,9 +41,10 @@ def objective_of_rewards(settings: Settings) -> Objective:
     names, given = objective.reward_names(), json.loads(settings.reward.reward_kwargs)
     asked_for = f"COMBINE={settings.objective.combine} asks for {', '.join(names)}"
     problems = [f"{name} is given to no reward{nearest(name, names)}; {asked_for}" for name in given if name not in names]
+    problems += [f"{name} takes nothing" for name in (PROGRAM, FAMILY) if name in names and given.get(name)]
     for name in names:
         try:
-            if name != PROGRAM:
+            if name not in (PROGRAM, FAMILY):
                 build_reward(name, **kwargs_of(name, settings))
         except InputError as error:
             problems.append(str(error))
@@ -49,43 +53,54 @@ def objective_of_rewards(settings: Settings) -> Objective:
     return objective
 
 
+def judge_of(settings: Settings) -> str | None:
+    """The reward that a judge gives: the sandbox's or that of Reasoning Gym's worker; None where answers are compared."""
+    return next((name for name in (PROGRAM, FAMILY) if name in objective_alone(settings).reward_names()), None)
+
+
 def runs_code(settings: Settings) -> bool:
     """Whether a sandbox is needed."""
-    return PROGRAM in objective_alone(settings).reward_names()
+    return judge_of(settings) == PROGRAM
 
 
-def open_sandbox(settings: Settings):
-    """The sandbox that the settings ask for, a context manager; where no answer is run, something that only says so."""
-    if not runs_code(settings):
-        return nullcontext(SimpleNamespace(description="none: answers are compared, not run"))
-    s = settings.sandbox
-    return Sandbox(s.sandbox_workers, s.case_seconds, s.allow_weak_sandbox)
+def open_judge(settings: Settings):
+    """The processes that the rewards ask, a context manager with a `description`; where none are, something that only says so."""
+    judge, s = judge_of(settings), settings.sandbox
+    if judge == PROGRAM:
+        return Sandbox(s.sandbox_workers, s.case_seconds, s.allow_weak_sandbox)
+    if judge == FAMILY:
+        return Gym(settings.proof.score_seconds)
+    return nullcontext(SimpleNamespace(description="none: answers are compared, not run"))
 
 
-def grader_of(sandbox, tasks: Sequence, settings: Settings, case_shift: int = 0):
+def grader_of(judge, tasks: Sequence, settings: Settings, case_shift: int = 0):
     """The grader of these tasks; `case_shift` is added to CASE_SEED, for other hidden cases of programs."""
     objective = objective_alone(settings)
     check_tasks(tasks, objective, settings)
     rewards = {}
     for name in objective.reward_names():
         if name == PROGRAM:
-            rewards[name] = Grader(sandbox, tasks, settings.reward.style_weight, settings.data.case_seed + case_shift)
+            rewards[name] = Grader(judge, tasks, settings.reward.style_weight, settings.data.case_seed + case_shift)
+        elif name == FAMILY:
+            rewards[name] = GymGrader(judge)
         else:
             rewards[name] = build_reward(name, **kwargs_of(name, settings))
-    return rewards[PROGRAM] if settings.objective.combine == "lisp" else RewardGrader(objective, rewards)
+    paid = AS_IT_IS.get(settings.objective.combine)
+    return rewards[paid] if paid else RewardGrader(objective, rewards)
 
 
 def check_tasks(tasks: Sequence, objective: Objective, settings: Settings) -> None:
-    """InputError where the tasks are not what the rewards judge: programs for the sandbox, answers for all others."""
-    needs_code = PROGRAM in objective.reward_names()
-    wrong = [task.name for task in tasks if needs_code and not hasattr(task, "reference")]
-    if wrong:
-        raise InputError(f"COMBINE={settings.objective.combine} pays for programs, and {wrong[0]} of TASKS={settings.data.tasks} "
-                         "asks for none: set COMBINE=additive or weighted_length_penalty")
-    wrong = [task.name for task in tasks if not needs_code and not hasattr(task, "answer")]
-    if wrong:
-        raise InputError(f"COMBINE={settings.objective.combine} compares answers, and {wrong[0]} of TASKS={settings.data.tasks} "
-                         "has none to compare with: set COMBINE=lisp, or another TASKS")
+    """InputError where the tasks are not what the rewards judge: programs, a family's questions, or answers to compare with."""
+    names, combine = objective.reward_names(), f"COMBINE={settings.objective.combine}"
+    judged = {PROGRAM: ("reference", "pays for programs", "asks for none: set COMBINE=reasoning_gym for Reasoning Gym's "
+                        "families, additive or weighted_length_penalty for other answers"),
+              FAMILY: ("family", "pays what a family's scorer says", "is of no family: set TASKS=reasoning_gym, or another "
+                       "COMBINE")}
+    asked = [judged[name] for name in judged if name in names] or [
+        ("answer", "compares answers", "has none to compare with: set COMBINE=lisp or reasoning_gym, or another TASKS")]
+    for needed, does, lacks in asked:
+        if wrong := [task.name for task in tasks if getattr(task, needed, None) is None]:
+            raise InputError(f"{combine} {does}, and {wrong[0]} of TASKS={settings.data.tasks} {lacks}")
 
 
 class RewardGrader:
@@ -124,9 +139,9 @@ class RewardGrader:
             failed = next((said for name, said in why.items() if said and not math.isfinite(scores[name])),
                           f"the total is {total!r}")
             return Grade("", "internal_error", False, math.nan, None, None, None, None, None, failed, ())
-        correct = scores[self._right] > 0.5 if self._right in scores else total > 0
         if base:
-            return base._replace(reward=float(total), correct=correct, scores=scores)
+            return base._replace(reward=float(total), scores=base.scores | scores)    # what is right, the judge knows
+        correct = scores[self._right] > 0.5 if self._right in scores else total > 0
         answer = final_answer(row.completion)
         verdict = "right" if correct else "no_answer" if answer is None else "wrong"
         return Grade(answer or "", verdict, correct, float(total), None, None, None, None, None, "", (), scores=scores)

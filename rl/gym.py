@@ -13,7 +13,6 @@ reasoning-gym, and Linux. Not judged: whether a family is too hard or too easy f
 
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,13 +21,11 @@ from typing import NamedTuple
 from rl._gym_process import Worker
 from rl.errors import InputError
 from rl.gym_families import Family, parse_families
-from rl.reward import Grade
 
-__all__ = ["GYM_VERDICTS", "SYSTEM", "Audit", "Family", "Gym", "GymGrader", "Question", "Score", "UnusableSeeds", "audit",
-           "parse_families", "readings", "refused"]
+__all__ = ["SYSTEM", "Audit", "Family", "Gym", "Question", "Score", "UnusableSeeds", "audit", "parse_families", "readings",
+           "refused"]
 
 SYSTEM = "Give only the final answer, without any explanation."
-GYM_VERDICTS = ("right", "partial", "wrong", "unscorable")
 QUESTION_S, SLOWEST = 60.0, 25    # wall seconds for a question; a score may take this many times its limit, then all is lost
 
 # The last three because puzzle24 does not look which numbers are used, and some scorers run the answer beside the right one.
@@ -79,7 +76,9 @@ class UnusableSeeds(InputError):
 
 
 class Gym:
-    """A context manager around the worker process; `version`, `families` (family -> knob -> kind, default, choices)."""
+    """A context manager around the worker process.
+
+    `version` is the package's, `families` family -> knob -> kind, default, choices, and `description` says it all in a line."""
 
     def __init__(self, seconds: float = 2.0):
         """Starts the worker; seconds: CPU time to score one answer. InputError without the package or on a weak system."""
@@ -89,7 +88,9 @@ class Gym:
             raise InputError(f"{sys.platform}: answers are scored in locked-down processes, which needs Linux")
         self.seconds, self.worker = seconds, Worker(seconds)
         hello = self.worker.hello
-        self.version, self.families, self.layers = hello["version"], hello["families"], hello["notes"]
+        self.version, self.families = hello["version"], hello["families"]
+        layers = ", ".join(f"{layer} {note}" for layer, note in hello["notes"].items())
+        self.description = f"reasoning-gym {self.version}, answers scored in locked-down processes ({layers})"
 
     def __enter__(self):
         return self
@@ -171,30 +172,6 @@ def _boxed(text):
         if not depth:
             return [rest[:index]]
     return []
-
-
-# ------------------------------------------------------------------ grades for the loop
-
-
-class GymGrader:
-    """Grades answers for the training loop: the family's score is the reward, strict and lenient scores stand beside it."""
-
-    def __init__(self, gym: Gym):
-        self._gym = gym
-
-    def grade(self, pairs: Sequence[tuple[Question, str]]) -> list[Grade]:
-        """One Grade for each (question, answer), in order; verdicts are GYM_VERDICTS."""
-        start = time.monotonic()
-        scores = self._gym.score(pairs)
-        each = (time.monotonic() - start) / max(1, len(pairs))
-        return [_grade(text.strip(), score, each) for (_, text), score in zip(pairs, scores, strict=True)]
-
-
-def _grade(answer, score, wall_s):
-    verdict = "unscorable" if score.failed else "right" if score.strict else "partial" if score.raw > 0 else "wrong"
-    return Grade(code=answer, verdict=verdict, correct=score.strict, reward=score.raw, style=None, depth=None, calls=None,
-                 pure=None, idle=None, detail=score.failed, flags=(), wall_s=wall_s,
-                 scores={"strict": float(score.strict), "lenient": float(score.lenient)})
 
 
 # ------------------------------------------------------------------ what skill-free answers earn

@@ -23,10 +23,10 @@ from rl.settings import LEAVES, Settings, text_of, values_of
 FORMAT = "predictions 1"
 NAME, DIGEST = "predictions.json", "predictions.sha256"
 # Which of the predicted families to train may be chosen later, and whether the control arm is: neither changes a trained result.
-# The model is told by its weights; the other settings are of memory and speed.
+# The model is told by its weights; what it is paid for, older files call by another name; the rest is memory and speed.
 FREE = {name for name, leaf in LEAVES.items() if leaf.section in ("run", "sandbox", "evaluation")} | {
     "families", "predictions", "control_arm", "max_hours", "remat", "update_samples", "memory_gb", "attention", "logit_chunk",
-    "decode_block", "model"}
+    "decode_block", "model", "combine"}
 
 
 class Predicted(NamedTuple):
@@ -117,7 +117,8 @@ def check(document: dict, path: Path, weights: str, package: str, settings: Sett
     if document["rule"] != rule_text():
         problems.append(f"the rule: predicted with {document['rule']}, it is now {rule_text()}")
     # A setting that did not exist when the predictions were made was then what its default does.
-    now, then = plain(measured(settings)), plain(measured(Settings())) | document["settings"]
+    now, recorded = plain(measured(settings)), plain(measured(Settings())) | document["settings"]
+    then = {name: value for name, value in recorded.items() if name not in FREE}
     problems += [f"{name.upper()}={text_of(now.get(name))}: predicted with {text_of(then.get(name))}"
                  for name in sorted(now.keys() | then.keys()) if now.get(name) != then.get(name)]
     entries = {entry["family"]: entry for entry in document["families"]}

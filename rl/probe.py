@@ -39,11 +39,11 @@ class ProbeGrader(NamedTuple):
     second: object | None    # None where answers are compared and there are no cases to be fresh
 
     @classmethod
-    def on(cls, sandbox, tasks: Sequence, settings: Settings) -> "ProbeGrader":
+    def on(cls, judge, tasks: Sequence, settings: Settings) -> "ProbeGrader":
         """Both graders of what the settings pay for."""
         settings = _for_unseen_prompts(settings)
-        first, again = grader_of(sandbox, tasks, settings, PROBE_CASES), runs_code(settings)
-        return cls(first, grader_of(sandbox, tasks, settings, SECOND_CASES) if again else None)
+        first, again = grader_of(judge, tasks, settings, PROBE_CASES), runs_code(settings)
+        return cls(first, grader_of(judge, tasks, settings, SECOND_CASES) if again else None)
 
 
 def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, samples: int, sampling: Sampling, seed: int,

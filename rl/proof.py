@@ -1,28 +1,21 @@
 """The steps of grpo_proof.py for one family: questions, samples before training, greedy answers, training.
 
-Sampling, grading and updating are the training loop's own (rl/loop.py); what is here decides on which questions, and keeps what
-was done on disk so that a run that was killed goes on.  What is predicted from the samples is rl/forecast.py."""
+The loop is train_grpo.py's (rl/training.py), questions and their reward are those of TASKS=reasoning_gym (rl/gym_tasks.py); here
+is which questions are for what.  What is predicted from the samples is rl/forecast.py."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rl import checkpoint, grpo, lora
+from rl import training
 from rl.datalog import RunLog
 from rl.errors import InputError
 from rl.generate import step_key
-from rl.gym import Family, Gym, Question, UnusableSeeds
-from rl.hub import hub_name
-from rl.loop import Prompt, grade, judged, sample, sampling_of, train_step
+from rl.gym_tasks import EVALUATE_FROM, PREDICT_FROM
+from rl.loop import Prompt, grade, judged, sample, sampling_of
 from rl.probe import EVAL_STEP, PROBE_STEP
 from rl.settings import Settings
-from rl.signals import Interrupted
-from rl.taskset import batch
-
-PREDICT_FROM, EVALUATE_FROM = 500, 100_000  # first seeds; training takes those from 0 that are not of the prediction
-UNUSABLE = 0.05  # share of seeds that may make no question: basic_arithmetic divides by zero once in a million
 
 
 class Seeds(NamedTuple):
@@ -44,45 +37,15 @@ def seeds_of(settings: Settings) -> Seeds:
     return Seeds(range(PREDICT_FROM, PREDICT_FROM + p.predict_tasks), range(EVALUATE_FROM, EVALUATE_FROM + p.eval_n), needed)
 
 
-def training_questions(gym: Gym, family: Family, seeds: Seeds, unseen: Sequence[Question]) -> list[Question]:
-    """The first questions of training, in the order of their seeds, that read like none of `unseen`."""
-    taken, texts, seed = [], {question.text for question in unseen}, 0
-    while len(taken) < seeds.train:
-        ahead = [s for s in range(seed, min(seed + seeds.train, EVALUATE_FROM)) if s not in seeds.predict]
-        if not ahead:
-            raise InputError(f"{family.text}: of its questions below seed {EVALUATE_FROM} only {len(taken)} are no held-out "
-                             f"question over again, and training needs {seeds.train}: lower STEPS, or leave this family out")
-        seed = ahead[-1] + 1
-        taken += [question for question in usable(gym, family, ahead) if question.text not in texts]
-    return taken[: seeds.train]
-
-
-def usable(gym: Gym, family: Family, seeds: Sequence[int]) -> list[Question]:
-    """The questions of those seeds that make one; InputError where more than a twentieth do not."""
-    try:
-        return gym.questions(family, seeds)
-    except UnusableSeeds as error:
-        if len(error.seeds) > len(seeds) * UNUSABLE:
-            raise
-        print(f"{family.text}: left out {error}", flush=True)
-        return error.questions
-
-
 # ---- before training -------------------------------------------------------------------------------------------------
 
 
 def sampled(model, prompts: Sequence[Prompt], grader, settings: Settings) -> list[list]:
     """The samples of each prompt, drawn by the call that training makes, with the adapter that training begins with."""
-    adapter, groups, P = first_adapter(model.cfg, settings), [], settings.trainer.tasks_per_step
+    adapter, groups, P = training.first_adapter(model.cfg, settings), [], settings.trainer.tasks_per_step
     for start in range(0, len(prompts), P):
         groups += judged(model, adapter, prompts[start : start + P], grader, settings, PROBE_STEP, P).groups
     return [list(group.samples) for group in groups]
-
-
-def first_adapter(cfg, settings: Settings):
-    """The adapter that training begins with: it changes nothing yet."""
-    m = settings.model
-    return lora.init(grpo.adapter_key(settings.trainer.seed), cfg, m.lora_rank, m.lora_alpha, m.lora_targets.split(","))
 
 
 def greedy(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings) -> list[dict]:
@@ -115,43 +78,15 @@ class Trained(NamedTuple):
 
 
 def train(run: Path, model, prompts: Sequence[Prompt], grader, settings: Settings, signals, progress, deadline: float) -> Trained:
-    """Train on each prompt once, in shuffled order; goes on from the latest checkpoint in `run` where there is one.
+    """Train on each prompt once, in shuffled order, as train_grpo.py trains (rl/training.py); goes on where `run` was stopped.
 
     `deadline` is in time.monotonic's seconds, 0 for none.  An interruption saves first and is raised again."""
-    t, r, base_model = settings.trainer, settings.run, hub_name(settings.model.model)
-    if checkpoint.steps(run):
-        state, step = checkpoint.restore(run, model.cfg, settings.model.lora_rank, settings.model.lora_targets.split(","))
-        log = RunLog.resume(run, step)
-    else:
-        run.mkdir(parents=True, exist_ok=True)
-        state, step = grpo.init_state(first_adapter(model.cfg, settings)), 0
-        log = RunLog.resume(run, 0)  # rows of a run that was killed before its first checkpoint go
-    saved = step
-
-    def save():
-        nonlocal saved
-        checkpoint.save(run, step, state, t.seed, base_model, r.keep_last, r.keep_every)
-        saved = step
-
-    try:
-        while step < t.steps and not (deadline and time.monotonic() >= deadline):
-            chosen = [prompts[i] for i in batch(prompts, step, t.tasks_per_step, t.seed)]
-            new_state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
-            with signals.held():
-                state, step = new_state, step + 1
-                log.completions(step, groups)
-                log.step(step, metrics)
-                progress.step(step, metrics, sum(len(group.samples) for group in groups))
-                if step % r.save_every == 0 or step == t.steps:
-                    save()
-        if saved != step:
-            with signals.held():
-                save()
-    except Interrupted:
-        if saved != step:
-            save()
-        raise
-    return Trained(state.adapter, step == t.steps)
+    run.mkdir(parents=True, exist_ok=True)
+    at = training.start(run, model.cfg, settings)
+    # Rows of a run that was killed before its first checkpoint go.
+    around = training.Around(run, RunLog.resume(run, at.step), signals, progress, deadline=deadline)
+    at = training.train(at, model, [prompt.task for prompt in prompts], prompts, grader, settings, around)
+    return Trained(at.state.adapter, at.step == settings.trainer.steps)
 
 
 def control_of(settings: Settings) -> Settings:

@@ -17,7 +17,7 @@ from rl.datalog import Group, LogError
 from rl.errors import InputError
 from rl.evaluate import first_held_out
 from rl.generate import check_room
-from rl.graders import check_tasks, objective_of_rewards, open_sandbox, runs_code
+from rl.graders import check_tasks, judge_of, objective_of_rewards, open_judge
 from rl.hub import hub_name
 from rl.loop import Prompt, prepare, sampling_of
 from rl.peft_file import read_adapter
@@ -183,8 +183,8 @@ def evaluate(job: Job, model, tell) -> tuple[dict, list[Group]]:
     """The job's row of results.jsonl and the graded answers behind it."""
     s = job.settings
     adapter = lora.load(job.adapter, model.cfg) if job.adapter else None
-    with open_sandbox(s) as sandbox:
-        graders = ProbeGrader.on(sandbox, [prompt.task for prompt in job.prompts], s)
+    with open_judge(s) as judge:
+        graders = ProbeGrader.on(judge, [prompt.task for prompt in job.prompts], s)
         found = answers(job.prompts, model, adapter, graders, s, tell)
     row = {"run": job.run, "step": job.step, "measured": job.key.measured, "model": job.source.name,
            "adapter": str(job.adapter or ""), **figures(found.groups, tag_of(s)), "trained_on": s.data.split != "train",
@@ -208,6 +208,6 @@ def answer_rows(groups: Sequence[Group]) -> list[dict]:
 
 
 def tag_of(settings: Settings) -> str | None:
-    """The tag of the thinking block; None where answers are programs, which have none."""
-    return None if runs_code(settings) else settings.data.thinking_tag
+    """The tag of the thinking block; None where answers are programs or only answers, which have none."""
+    return None if judge_of(settings) else settings.data.thinking_tag
 

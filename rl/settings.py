@@ -51,14 +51,15 @@ class ModelSettings:
 @dataclass(frozen=True)
 class DataSettings:
     """Which tasks, and what the prompt says."""
-    tasks: str = setting("lc_easy", "task provider: lc_easy, humaneval, mbpp, gsm8k, math, svamp, gsm8k_math_curriculum, or one "
-                         "that a file of PLUGINS registers")
-    provider_kwargs: Kwargs = setting(Kwargs("{}"), "what else the task provider is given, such as {levels: [1, 2]}")
+    tasks: str = setting("lc_easy", "task provider: lc_easy, humaneval, mbpp, gsm8k, math, svamp, gsm8k_math_curriculum, "
+                         "reasoning_gym, or one that a file of PLUGINS registers")
+    provider_kwargs: Kwargs = setting(Kwargs("{}"), "what else the task provider is given, such as {levels: [1, 2]}, or with "
+                                      "TASKS=reasoning_gym {families: [chain_sum, leg_counting], tasks: 1000, held_out: 100}")
     plugins: str = setting("", "Python files outside of this repo, comma-separated, that register providers, rewards or "
                            "objectives; their code runs with all rights of this process")
     split: str = setting("train", "which part of the provider's tasks", choices=("train", "heldout", "all"))
     n_tasks: int = setting(0, "only the first N of the split's fixed shuffled order; 0 = all", 0, 1_000_000)
-    tasks_file: str = setting("", "local data file or folder of a provider that reads one (all but lc_easy)")
+    tasks_file: str = setting("", "local data file or folder of a provider that reads one (all but lc_easy and reasoning_gym)")
     task_names: str = setting("", "only these tasks of the split, comma-separated")
     style_hint: bool = setting(False, "ask in the prompt for one nested expression")
     form_example: bool = setting(False, "show the form of an answer in words by a worked example in the prompt")
@@ -113,8 +114,8 @@ class ObjectiveSettings:
                                      "clip never acts", 1, 64, aliases=("num_iterations",))
     combine: str = setting("lisp", "what a sample's rewards come to. lisp: correctness and style of a program, from the sandbox; "
                            "additive, weighted_length_penalty: sums of rewards for answers in words; latent: format and a hook "
-                           "on hidden states; one of PLUGINS; or code from outside, module:Class or path/to/file.py:Class",
-                           aliases=("class_path",))
+                           "on hidden states; reasoning_gym: the score that a family of Reasoning Gym gives; one of PLUGINS; or "
+                           "code from outside, module:Class or path/to/file.py:Class", aliases=("class_path",))
     combine_kwargs: Kwargs = setting(Kwargs("{}"), "what COMBINE is given, such as {length_penalty_lambda: 0.5, "
                                      "strict_format_gate: true}", aliases=("objective_kwargs",))
     logit_chunk: int = setting(256, "positions per chunk of the vocabulary projection; changes memory and speed only",
@@ -177,7 +178,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class ProofSettings:
-    """What grpo_proof.py predicts and then tries; no other command reads these."""
+    """What grpo_proof.py predicts and then tries; other commands read SCORE_SECONDS alone, with COMBINE=reasoning_gym."""
     families: str = setting("basic_arithmetic,propositional_logic,word_sorting,leg_counting,letter_counting,chain_sum",
                             "Reasoning Gym families, comma-separated; knobs behind colons, as in chain_sum:max_terms=3")
     predict_tasks: int = setting(24, "questions of a family that its prediction rests on, GROUP samples each", 1, 10_000)

@@ -262,7 +262,7 @@ def profiled(bench: Bench) -> None:
 
 def step(bench: Bench) -> float:
     """A whole training step, sampling, grading, update: its seconds."""
-    with graders.open_sandbox(bench.settings) as sandbox:
+    with graders.open_judge(bench.settings) as sandbox:
         grader = RandomRewards(Grader(sandbox, [p.task for p in bench.prompts], 0.5, bench.settings.data.case_seed))
         state = grpo.init_state(adapter_of(bench))
         return timed("step", bench, sampler_flop(bench) + update_flop(bench), lambda: train_step(
@@ -274,7 +274,7 @@ def grading(bench: Bench) -> float:
     tasks = load_tasks(bench.settings.data)
     pairs = [(task, f"{task.reference}\n# {i}") for i, task in zip(range(GRADED), tasks * (GRADED // len(tasks) + 1),
                                                                      strict=False)]
-    with graders.open_sandbox(bench.settings) as sandbox:
+    with graders.open_judge(bench.settings) as sandbox:
         grader = Grader(sandbox, tasks, 0.5, bench.settings.data.case_seed)
         grades, seconds = timed("grading", bench, 0, lambda: grader.grade(pairs), lambda s: f", {GRADED / s:.0f} candidates/s")
     if wrong := sum(not grade.correct for grade in grades):

@@ -55,7 +55,7 @@ def test_each_file_trains_two_steps(path, data, tmp_path):
     """The real command, with a small shape: two steps are logged, and the config that it wrote is read back the same."""
     env = {name: value for name, value in os.environ.items() if name.lower() not in NAMES} | SMALL
     loaded = config.load({"CONFIG": str(path)}).settings
-    if loaded.data.tasks != "lc_easy":
+    if loaded.data.tasks not in ("lc_easy", "reasoning_gym"):
         env["TASKS_FILE"] = str(data / "gsm8k")
     if "math_path" in loaded.data.provider_kwargs:
         env["PROVIDER_KWARGS"] = json.dumps({"math_path": str(data / "math"), "levels": [1, 2, 3], "stage_steps": 1})

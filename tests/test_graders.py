@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from rl import config, registry
 from rl.errors import InputError
-from rl.graders import RewardGrader, check_tasks, grader_of, objective_of_rewards, open_sandbox, runs_code
+from rl.graders import RewardGrader, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
 from rl.reward import Grader
 from rl.safe_grading import grade_rows
 from rl.taskset import load_tasks
@@ -37,7 +37,7 @@ def test_programs_are_the_default():
 
 def test_answers_need_no_sandbox():
     """Where nothing is run no sandbox is started, and the run's record says so."""
-    with open_sandbox(settings(combine="additive")) as sandbox:
+    with open_judge(settings(combine="additive")) as sandbox:
         assert sandbox.description.startswith("none")
         assert not hasattr(sandbox, "grade")
 
@@ -116,20 +116,18 @@ def test_kwargs_in_yaml(tmp_path):
 
 
 def test_numbers_in_kwargs_may_be_text(tmp_path):
-    """5e-1 in YAML, which is text there, pays what 0.5 pays, in objectives and in rewards; a text that is wanted stays one."""
-    def earned(factor, size, tag):
+    """5e-1 in YAML, which is text there, pays what 0.5 pays, in objectives and in rewards."""
+    def earned(factor, size):
         path = tmp_path / "e.yaml"
         path.write_text("objective:\n  combine: weighted_length_penalty\n"
                         f"  combine_kwargs: {{length_penalty_lambda: {factor}, correctness_weight: '2'}}\n"
-                        f"rewards: {{kwargs: {{length_penalty_reward: {{group_size: {size}, tag: {tag}}}}}}}\n")
+                        f"rewards: {{kwargs: {{length_penalty_reward: {{group_size: {size}}}}}}}\n")
         found = config.load({"CONFIG": str(path)}).settings
         objective_of_rewards(found)
         assert config.load({"CONFIG": run_file(tmp_path, found)}).settings == found
-        texts = [text.replace("think>", "1e5>") if tag == "1e5" else text for text in (RIGHT, LONG, WRONG, LOOSE)]
-        return [grade.reward for grade in graded(grader_of(None, TASKS, found), texts)]
+        return [grade.reward for grade in graded(grader_of(None, TASKS, found), [RIGHT, LONG, WRONG, LOOSE])]
 
-    assert earned("5e-1", "'4'", "think") == earned("0.5", "4", "think") == pytest.approx([2 + 0.5 * 0.6 + 1, 2 + 1, 1, 2])
-    assert earned("5e-1", "4e0", "1e5") == pytest.approx([2 + 0.5 * 0.6, 2, 0, 2]), "the tag of the length reward alone"
+    assert earned("5e-1", "4e0") == earned("5e-1", "'4'") == earned("0.5", "4") == pytest.approx([2 + 0.5 * 0.6 + 1, 2 + 1, 1, 2])
 
 
 def run_file(folder, settings):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import grpo_proof
+from rl import graders
 from rl.errors import InputError
 from rl.settings import NAMES
 
@@ -59,12 +60,14 @@ def test_flags_that_make_no_sense(arguments, named):
 
 def test_settings_that_have_no_meaning_here_are_named_together(monkeypatch):
     """Code's settings, other arms and other measurements are refused at once, with what they were set to."""
-    for name, value in {"TASKS": "mbpp", "SHUFFLE_REWARDS": "1", "LORA": "x", "EVAL_EVERY": "5", "OVERLONG": "mask"}.items():
+    for name, value in {"TASKS": "mbpp", "SHUFFLE_REWARDS": "1", "LORA": "x", "EVAL_EVERY": "5", "OVERLONG": "mask",
+                        "COMBINE": "additive", "PROVIDER_KWARGS": "{a: 1}"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError) as caught:
         grpo_proof.settings_of([])
 
-    for part in ("TASKS=mbpp", "SHUFFLE_REWARDS=true", "LORA=x", "EVAL_EVERY=5", "OVERLONG=mask"):
+    for part in ("TASKS=mbpp", "SHUFFLE_REWARDS=true", "LORA=x", "EVAL_EVERY=5", "OVERLONG=mask", "COMBINE=additive",
+                 "PROVIDER_KWARGS="):
         assert part in str(caught.value), part
 
 
@@ -98,7 +101,7 @@ def test_scoring_has_the_time_that_was_set(monkeypatch, tmp_path):
 
     def gym(seconds):
         raise Given(seconds)
-    monkeypatch.setattr(grpo_proof, "Gym", gym)
+    monkeypatch.setattr(graders, "Gym", gym)
     monkeypatch.setattr(grpo_proof.command, "find_model", lambda settings: (None, None, {}))
     monkeypatch.setattr(sys, "argv", ["grpo_proof.py", "--predict-only", "--out", str(tmp_path)])
     monkeypatch.setenv("SCORE_SECONDS", "7.5")

@@ -16,11 +16,9 @@ from rl.datalog import Sample
 from rl.errors import InputError
 from rl.gym import (
     FARMED_RAW,
-    GYM_VERDICTS,
     SYSTEM,
     Family,
     Gym,
-    GymGrader,
     Question,
     UnusableSeeds,
     audit,
@@ -28,6 +26,7 @@ from rl.gym import (
     readings,
     refused,
 )
+from rl.gym_tasks import GYM_VERDICTS, GymGrader
 from rl.safe_grading import grade_safely
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -23,7 +23,7 @@ def train(taught_model):
     model, tasks = pretrained.load(source, jnp.float32), load_tasks(settings.data)
     prompts = loop.prepare(tasks, source.chat, False, 1024)
     done = {}
-    with graders.open_sandbox(settings) as sandbox:
+    with graders.open_judge(settings) as sandbox:
         grader = Grader(sandbox, tasks, 0.5, 1)
 
         def run(**change):

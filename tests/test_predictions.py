@@ -100,6 +100,15 @@ def test_settings_that_are_newer_than_the_predictions(out):
         predictions.check(*asked, replace(s, model=replace(s.model, lora_targets="q_proj")), ["chain_sum"])
 
 
+def test_older_predictions_name_no_objective(out):
+    """What such runs are paid is the family's score, recorded once as lisp, a default that they never looked at."""
+    s = Settings()
+    document, _ = predictions.read(out / predictions.NAME)
+    document["settings"]["combine"] = "lisp"
+    now = replace(s, objective=replace(s.objective, combine="reasoning_gym"))
+    assert predictions.check(document, out, "abc", "reasoning-gym 1", now, ["chain_sum"])
+
+
 def test_the_fingerprint_tells_weights_apart():
     """One changed number in the first or the last layer is another model; the same numbers in half precision are the same."""
     def params():

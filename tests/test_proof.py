@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rl import proof, proof_page, proof_results
+from rl import gym_tasks, proof, proof_page, proof_results
 from rl.errors import InputError
 from rl.gym import Family, Question, UnusableSeeds
 from rl.predictions import Predicted
@@ -38,7 +38,8 @@ class FakeGym:
 def test_seeds_never_meet():
     """Prediction from 500, held-out from 100,000, training from 0 without those of the prediction."""
     seeds = proof.seeds_of(settings(trainer={"steps": 200, "tasks_per_step": 4}, proof={"predict_tasks": 24, "eval_n": 200}))
-    taken = {question.seed for question in proof.training_questions(FakeGym(), FAMILY, seeds, [])}
+    found = gym_tasks.training_questions(FakeGym(), FAMILY, seeds.train, [], seeds.predict)
+    taken = {question.seed for question in found}
 
     assert seeds.predict == range(500, 524) and seeds.evaluate == range(100_000, 100_200)
     assert taken == set(range(824)) - set(seeds.predict) and len(taken) == 800
@@ -60,7 +61,7 @@ def test_no_training_question_reads_like_a_held_out_one():
     """Seeds whose text is that of a held-out question are passed over, and others taken in their place."""
     gym, seeds = FakeGym(distinct=300), Seeds(range(500, 510), range(100_000, 100_020), 250)
     unseen = gym.questions(FAMILY, [*seeds.predict, *seeds.evaluate])
-    taken = proof.training_questions(gym, FAMILY, seeds, unseen)
+    taken = gym_tasks.training_questions(gym, FAMILY, seeds.train, unseen, seeds.predict)
 
     assert len(taken) == 250
     assert not {question.text for question in taken} & {question.text for question in unseen}
@@ -70,15 +71,15 @@ def test_a_family_of_too_few_questions_is_named():
     """Where every question is a held-out one over again, nothing is left to train on, and the error says so."""
     gym, seeds = FakeGym(distinct=5), Seeds(range(500, 510), range(100_000, 100_020), 250)
     with pytest.raises(InputError, match="chain_sum: .*only 0 are no held-out question"):
-        proof.training_questions(gym, FAMILY, seeds, gym.questions(FAMILY, seeds.evaluate))
+        gym_tasks.training_questions(gym, FAMILY, seeds.train, gym.questions(FAMILY, seeds.evaluate), seeds.predict)
 
 
 def test_single_seeds_without_a_question_are_left_out(capsys):
     """One in a hundred is passed over and told of; one in ten means that something is wrong."""
-    assert [q.seed for q in proof.usable(FakeGym(bad=[7]), FAMILY, range(100))] == [seed for seed in range(100) if seed != 7]
-    assert "chain_sum/7" in capsys.readouterr().out
+    assert [q.seed for q in gym_tasks.usable(FakeGym(bad=[7]), FAMILY, range(100))] == [seed for seed in range(100) if seed != 7]
+    assert "chain_sum/7" in capsys.readouterr().err
     with pytest.raises(InputError, match="chain_sum/7"):
-        proof.usable(FakeGym(bad=[7]), FAMILY, range(10))
+        gym_tasks.usable(FakeGym(bad=[7]), FAMILY, range(10))
 
 
 def test_what_was_done_is_done_once(tmp_path):

@@ -72,7 +72,7 @@ def test_the_samples_are_those_that_a_probe_counts(ask, tmp_path):
 
 def test_free_text_is_answered_without_a_grade(ask, adapter, monkeypatch):
     """Both answers, as written, also from several words; no sandbox is needed, and a task-like name is no mistake for one."""
-    monkeypatch.setattr(query, "open_sandbox", None)
+    monkeypatch.setattr(query, "open_judge", None)
     code, out, err = ask(query, "Write a", "function.", LORA=adapter)
 
     assert code == 0 and "[user]\nWrite a function.\n" in out, err

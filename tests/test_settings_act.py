@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import train_grpo
-from rl import command, config, datalog, graders, grpo, loop, lora
+from rl import command, config, datalog, graders, grpo, loop, lora, training
 from rl.reward import Grade
 from tests import small_model
 
@@ -118,7 +117,8 @@ ACTS = {    # leaf -> the tests that turn red when it is not read, or does somet
     "eval_n": [PROOF, "test_proof.py::test_seeds_never_meet"],
     "control_arm": ["test_grpo_proof.py::test_the_control_arm_can_be_left_out"],
     "predictions": ["test_grpo_proof.py::test_another_experiment_is_refused"],
-    "score_seconds": ["test_grpo_proof.py::test_scoring_has_the_time_that_was_set"],
+    "score_seconds": ["test_grpo_proof.py::test_scoring_has_the_time_that_was_set",
+                      "test_gym_tasks.py::test_the_judge_is_the_families_own"],
     "tracker": ["test_tracker.py::test_wandb_gets_every_step_and_stays_offline", SHORT],
 }
 
@@ -226,14 +226,14 @@ def test_the_update_takes_a_group_in_parts(stepped, monkeypatch):
 def test_rank_and_alpha_shape_a_new_adapter(tmp_path):
     """LORA_RANK columns, scaled by LORA_ALPHA / LORA_RANK."""
     for rank, alpha in ((16, 32.0), (3, 12.0)):
-        state, step, _ = train_grpo.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
+        state, step, _ = training.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
         assert step == 0 and lora.rank_of(state.adapter) == rank and float(state.adapter["scale"]) == alpha / rank
 
 
 def test_targets_are_the_new_adapters(tmp_path):
     """LORA_TARGETS in any order and spacing are the projections that have entries; by default all seven of the model."""
     for asked, found in (("down_proj, q_proj", ["q_proj", "down_proj"]), ("up_proj", ["up_proj"])):
-        state, _, _ = train_grpo.start(tmp_path, small_model.CFG, settings(lora_targets=asked))
+        state, _, _ = training.start(tmp_path, small_model.CFG, settings(lora_targets=asked))
         assert lora.targets_of(state.adapter) == found
     assert settings().model.lora_targets.split(",") == list(lora.PROJECTIONS)
 
@@ -255,6 +255,6 @@ def test_the_sandbox_gets_its_settings(monkeypatch):
     """Workers, seconds a case, and leave for weak machines, each as set; what they do there is tested there."""
     asked = []
     monkeypatch.setattr(graders, "Sandbox", lambda *arguments: asked.append(arguments))
-    graders.open_sandbox(settings())
-    graders.open_sandbox(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
+    graders.open_judge(settings())
+    graders.open_judge(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
     assert asked == [(2, 0.5, False), (5, 2.5, True)]

@@ -18,18 +18,18 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = ("attention", "qwen2_jax")    # the first knows nothing of the second
 MIDDLE = {"rl.loop", "rl.grading", "rl.generate", "rl.reward", "rl.grpo",
           "rl.checkpoint", "rl.plan",      # these know the whole training state, so they cannot stand below it
-          "rl.command", "rl.probe", "rl.evaluate", "rl.recheck", "rl.proof",    # what the commands share
+          "rl.command", "rl.probe", "rl.evaluate", "rl.recheck", "rl.training", "rl.proof",    # what the commands share
           "rl.run_evaluation", "rl.zero_shot", "rl.sweep",
-          "rl.gym", "rl.graders", "rl.hidden", "rl.safe_grading"}                        # gives the loop its Grade
+          "rl.gym_tasks", "rl.graders", "rl.hidden", "rl.safe_grading"}     # gives the loop its Grade
 WITHOUT_JAX = {"rl.reward", "rl.sandbox", "rl._sandbox_worker", "rl.taskset", "rl.datalog", "rl.compare", "rl.config",
                "rl.settings", "rl.stats", "rl.signs", "rl.source", "rl.errors", "rl.probe_report", "rl.samples",
                "rl.report", "rl.report_page", "rl.report_parts", "rl.curves", "rl.markup", "rl.progress", "rl.leftovers",
                "rl.sandbox_report", "rl.sandbox_bench", "rl.sandbox_soak", "rl.sandbox_mixture", "rl.sandbox_peers",
-               "rl.tracker", "rl.lock", "rl.values", "rl.advantages", "rl.combinations", "rl.gym", "rl.gym_families",
-               "rl._gym_process", "rl._gym_worker", "rl._gym_scoring", "rl.answers", "rl.answer_forms", "rl.exact_numbers",
-               "rl.latex_expression", "rl.second_opinion", "rl.registry", "rl.text_rewards", "rl.combining",
-               "rl.hub", "rl.reward_kwargs", "rl.storage", "rl.yaml_file",
-               "rl.run_summary", "rl.run_curves", "rl.sweep", "rl.sweep_summary"}
+               "rl.tracker", "rl.lock", "rl.values", "rl.advantages", "rl.combinations", "rl.gym", "rl.gym_tasks",
+               "rl.gym_families", "rl._gym_process", "rl._gym_worker", "rl._gym_scoring", "rl.answers", "rl.answer_forms",
+               "rl.exact_numbers", "rl.latex_expression", "rl.second_opinion", "rl.registry", "rl.text_rewards", "rl.combining",
+               "rl.hub", "rl.reward_kwargs", "rl.storage", "rl.yaml_file", "rl.run_summary", "rl.run_curves", "rl.sweep",
+               "rl.sweep_summary"}
 RUNTIME = {"jax", "jaxlib", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
 COMES_WITH_JAX = {"ml_dtypes"}   # jax and jaxlib require it, as huggingface_hub requires PyYAML
 EXTRAS = {"gguf", "jinja2", "math_verify", "reasoning_gym", "tensorboardX", "wandb"}
