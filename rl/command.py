@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rl import checkpoint, config, plan
 from rl.datalog import LogError, write_aside
-from rl.device import memory_budget, pick_attention, pick_dtype, use_compilation_cache
+from rl.device import memory_budget, pick_attention, pick_dtype, return_freed_memory, use_compilation_cache
 from rl.errors import InputError
 from rl.peft_file import read_adapter
 from rl.pretrained import ModelConfig, ModelError, Source, resolve, shapes_without_weights
@@ -72,6 +72,7 @@ def find_model(settings: Settings) -> tuple[Source, object, dict[str, str]]:
     dtype, why = pick_dtype(settings.model.dtype)
     cfg, kernel_why = pick_attention(settings.model.attention, source.cfg, dtype)
     use_compilation_cache()
+    return_freed_memory()
     return source._replace(cfg=cfg), dtype, {"model": source.name, "dtype": f"{dtype} ({why})", "attention":
                                              f"{cfg.attention} ({kernel_why})", "sampling": source.chat.ignored_sampling}
 

@@ -1,5 +1,6 @@
 """What the machine decides: number format, attention kernel, compilation (cached, counted), what to say when memory runs out."""
 
+import ctypes
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from qwen2_jax import ModelConfig
 from rl.errors import InputError
 
 COMPILED = "/jax/core/compile/backend_compile_duration"  # also where the program came out of the cache
+M_MMAP_THRESHOLD, MAPPED_FROM = -3, 1 << 20  # glibc's name for it; bytes
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 
 
@@ -63,6 +65,19 @@ def use_compilation_cache() -> str:
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     return folder
+
+
+def return_freed_memory() -> bool:
+    """Have glibc give freed arrays back to the system at once, True where that was set; MALLOC_MMAP_THRESHOLD_ goes before it.
+
+    By itself it raises the size from which it does so to 32 MB, after the first such array is freed. What is smaller then comes
+    from its heap, which activations of many sizes leave full of holes: the peak grows from step to step beyond what is in use."""
+    if "MALLOC_MMAP_THRESHOLD_" in os.environ:
+        return False
+    try:
+        return bool(ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAPPED_FROM))
+    except (AttributeError, OSError, TypeError):  # another C library
+        return False
 
 
 class Compiling:

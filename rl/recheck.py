@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 
 from rl.datalog import Group
+from rl.graders import runs_code
 from rl.reward import Grader
 from rl.safe_grading import weak_passes
 from rl.sandbox import Sandbox
@@ -23,7 +24,7 @@ def recheck(tasks: Sequence[Task], groups: Sequence[Group], settings: Settings, 
     Which ones depends on SEED and step alone. Where a sandbox cannot start now, or a task cannot be graded on
     other cases, training goes on without."""
     draw = random.Random(f"{settings.trainer.seed} {step} recheck")
-    if settings.objective.combine != "lisp":    # answers that are compared have no other cases
+    if not runs_code(settings):    # answers that are compared have no other cases
         return {"grader/rechecked": 0, "grader/recheck_failed": 0}
     drawn = [(task, sample) for task, group in zip(tasks, groups, strict=True) for sample in group.samples
              if draw.random() < settings.sandbox.recheck_share and sample.correct]

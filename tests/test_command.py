@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from rl.errors import InputError
 from rl.settings import Settings
 from rl.signals import Interrupted
 from tests.test_datalog import group, sample
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def ended_with(monkeypatch, main, *arguments, flags=("--dry-run",)):
@@ -93,3 +97,30 @@ def test_the_end_shows_the_signs(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "steps without gradient: 1 of 1" in out and "tasks lost: 0" in out
     assert out.splitlines()[-1].startswith("done: 600 steps")
+
+
+HOLES = """
+import sys
+import numpy as np
+from rl.device import return_freed_memory
+if sys.argv[1] == "set":
+    assert return_freed_memory()
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+np.ones(30 << 17)    # 30 MB, freed at once: from now on glibc takes what is smaller from its heap
+kept = [np.ones(2 << 17) for _ in range(200)]    # 400 MB in arrays of 2 MB
+before = resident()
+kept = kept[::2]
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_freed_memory_goes_back_to_the_system(monkeypatch):
+    """Half of 400 MB, freed here and there: back at once where it was asked for, kept in holes where not."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    run = lambda how, **more: float(subprocess.run([sys.executable, "-c", HOLES, how], env=env | more, cwd=ROOT, text=True,  # noqa: E731
+                                                   capture_output=True, check=True).stdout)
+    assert run("set") > 150 and run("not") < 50
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "33554432")
+    assert not device.return_freed_memory(), "who sets glibc's own variable is not overruled"

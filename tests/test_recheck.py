@@ -64,3 +64,12 @@ def test_training_goes_on_without_a_second_sandbox(groups, monkeypatch, capsys):
     monkeypatch.setattr(module, "Sandbox", refuse)
     assert recheck([DOUBLE] * 2, groups, settings(1), 6) == {"grader/rechecked": 0, "grader/recheck_failed": 0}
     assert "step 7: no recheck of 4 passes: no processes left" in capsys.readouterr().out
+
+
+def test_every_objective_that_pays_programs_is_rechecked(groups, tmp_path):
+    """Not the default one alone; where answers are compared there are no other cases."""
+    (tmp_path / "mine.py").write_text("class Mine:\n    reward_names = lambda self: ('lisp_reward',)\n"
+                                      "    combine_rewards = lambda self, scores: scores['lisp_reward']\n")
+    for combine, looked in ((f"{tmp_path / 'mine.py'}:Mine", 4), ("additive", 0)):
+        asked = config.load({"RECHECK_SHARE": "1", "CASE_SEED": "1", "COMBINE": combine}).settings
+        assert recheck([DOUBLE] * 2, groups, asked, 0)["grader/rechecked"] == looked

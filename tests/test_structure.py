@@ -355,12 +355,14 @@ def test_nothing_but_config_reads_the_environment_for_settings(module):
 # Documentation and texts
 
 def readme_tree() -> dict[str, bool]:
-    """Path -> is a folder, from the lines between README's tree markers: two blanks of indent per folder level."""
+    """Path -> is a folder, from the lines between README's tree markers: two blanks of indent per folder level; # is a heading."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     block = re.search(r"<!-- tree:begin -->\s*```\w*\n(.*?)```\s*<!-- tree:end -->", text, re.DOTALL)
     assert block, "README.md needs a fenced block between <!-- tree:begin --> and <!-- tree:end -->"
     found, above = {}, []
-    for line in filter(str.strip, block[1].splitlines()):
+    for line in block[1].splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
         depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
         above = [*above[:depth], name.rstrip("/")]
         found["/".join(above)] = name.endswith("/")
