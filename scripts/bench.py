@@ -237,8 +237,10 @@ def update_work(bench: Bench):
     """A function that makes an update on groups of random ids."""
     rng, N, T = np.random.default_rng(0), bench.settings.generation.group, bench.settings.generation.max_new_tokens
     objective, vocab = objective_of(bench.settings), bench.model.chat.vocab_used
-    groups = [pack(p.ids, list(rng.integers(0, vocab, (N, T))), [np.full(T, -1.0)] * N, rng.standard_normal(N), objective)
-              for p in bench.prompts]
+    at_once = bench.settings.model.update_samples or N
+    parts = [min(at_once, N - start) for start in range(0, N, at_once)]
+    groups = [pack(p.ids, list(rng.integers(0, vocab, (n, T))), [np.full(T, -1.0)] * n, rng.standard_normal(n), objective)
+              for p in bench.prompts for n in parts]
     state, optimiser = grpo.init_state(adapter_of(bench)), optimiser_of(bench.settings)
     return lambda: grpo.update(bench.model.params, state, groups, bench.model.cfg, objective, optimiser, vocab)
 

@@ -8,8 +8,11 @@ import sys
 import pytest
 
 from qwen2_jax import SHAPES
+from rl import config
+from rl.loop import Prompt
 from rl.op_times import HOST, HOW, KINDS, LOSS, SAMPLING, UNKNOWN
 from scripts import bench
+from tests import small_model
 
 SMALL = {"MODEL": "tiny", "TASKS_PER_STEP": "2", "GROUP": "2", "MAX_NEW_TOKENS": "8"}
 
@@ -42,6 +45,18 @@ def test_wrong_settings_are_refused(root):
     """The settings are those of training, and so are their errors."""
     done = run(root, GROUP="1")
     assert done.returncode == 2 and "GROUP" in done.stderr
+
+
+def test_an_update_is_cut_as_the_settings_say(monkeypatch):
+    """UPDATE_SAMPLES=3 of groups of 8: three parts a prompt, and the same tokens in all."""
+    seen = []
+    monkeypatch.setattr(bench.grpo, "update", lambda params, state, groups, *rest: seen.append(groups))
+    prompts = [Prompt(None, [], small_model.prompt(5, seed=seed)) for seed in (0, 1)]
+    for at_once, parts in (("0", [8, 8]), ("3", [3, 3, 2, 3, 3, 2])):
+        settings = config.load({"MAX_NEW_TOKENS": "6", "GROUP": "8", "UPDATE_SAMPLES": at_once}).settings
+        bench.update_work(bench.Bench(small_model.model(), prompts, settings, 1.0))()
+        assert [group.n_samples for group in seen[-1]] == parts
+    assert sum(group.n_tokens for group in seen[0]) == sum(group.n_tokens for group in seen[1]) == 2 * 8 * 6
 
 
 @pytest.mark.slow

@@ -355,7 +355,7 @@ def test_nothing_but_config_reads_the_environment_for_settings(module):
 # Documentation and texts
 
 def readme_tree() -> dict[str, bool]:
-    """Path -> is a folder, from the lines between README's tree markers: two blanks of indent per folder level; # is a heading."""
+    """Path -> is a folder, from the lines between README's tree markers: two blanks a folder level; # is a heading."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     block = re.search(r"<!-- tree:begin -->\s*```\w*\n(.*?)```\s*<!-- tree:end -->", text, re.DOTALL)
     assert block, "README.md needs a fenced block between <!-- tree:begin --> and <!-- tree:end -->"
