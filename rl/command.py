@@ -19,7 +19,7 @@ from rl.pretrained import ModelConfig, ModelError, Source, resolve, shapes_witho
 from rl.progress import evaluations
 from rl.report import gather
 from rl.report_page import write
-from rl.settings import Settings
+from rl.settings import Settings, text_of
 from rl.settings_help import help_text
 from rl.signals import Interrupted
 from rl.signs import signs_of, signs_text
@@ -220,7 +220,7 @@ def announce(loaded: config.Loaded, facts: dict[str, str], file=None) -> None:
     """The lines at the start: warnings, what was set, and the facts that have a text; to stdout unless a file is given."""
     for line in loaded.warnings:
         print(f"warning: {line}", file=file)
-    given = [f"{name.upper()}={value}" for name, (value, origin) in given_values(loaded).items()
+    given = [f"{name.upper()}={text_of(value)}" for name, (value, origin) in given_values(loaded).items()
              if origin != "default" and not origin.startswith("auto")]
     for name, value in {"set": " ".join(given) or "nothing, all defaults", **facts}.items():
         if value:
