@@ -82,7 +82,7 @@ def test_no_more_is_at_work_than_in_a_step(monkeypatch, samples, parts):
     of a step that neither training nor a probe has, and the programs those of that many prompts."""
     asked, keys = [], []
 
-    def fake_sample(model, adapter, prompts, count, sampling, key, slots):
+    def fake_sample(model, adapter, prompts, count, sampling, key, slots, hidden=False):
         asked.append((len(prompts), count, slots))
         B = len(prompts) * count
         arrays = [np.zeros((B, 2), kind) for kind in (np.int32, np.float32, np.float32)]
