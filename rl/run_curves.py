@@ -47,14 +47,18 @@ class Picture(NamedTuple):
 PICTURES = (Picture("accuracy", "Accuracy on held-out tasks", "share, 95 % interval", "accuracy", SHARE),
             Picture("thinking", "Thinking", "words, mean of well-formed answers", "thinking_mean"),
             Picture("malformed", "Answers without one thinking block", "share", "malformed", SHARE),
-            Picture("reward", "Mean reward on held-out tasks", "a sample, 95 % interval", "reward"),
+            Picture("reward", "Mean reward on held-out tasks", "a sample, 95 % interval; comparable where runs pay alike",
+                    "reward"),
             Picture("cut", "Cut at the token limit", "share", "cut", SHARE))
 
 Points = Sequence[tuple[int, float, float | None, float | None]]    # step, value, low, high
 
 
 def picture(kind: Picture, lines: Mapping[str, Points], levels: frozenset[str] = frozenset()) -> Html | None:
-    """The SVG of these runs' points; those in `levels` are lines across, at their one value. None where there is no point."""
+    """The SVG of these runs' points; those in `levels` are lines across, at their one value. None where there is no point.
+
+    A run has the colour of its place among all runs, also where others have no point: the same in every picture."""
+    place = {name: at for at, name in enumerate(name for name in lines if name not in levels)}
     lines = {name: points for name, points in lines.items() if points}
     if not lines:
         return None
@@ -65,8 +69,8 @@ def picture(kind: Picture, lines: Mapping[str, Points], levels: frozenset[str] =
     first, last = min(0, *steps), max(1, *steps)
     x, y = scale(first, last, LEFT, WIDTH - RIGHT), scale(y_ticks[0], y_ticks[-1], PLOT - BOTTOM, TOP)
     drawn, legend = [], []
-    for at, (name, points) in enumerate(lines.items()):
-        is_level, beneath = name in levels, PLOT + ROW * at
+    for row, (name, points) in enumerate(lines.items()):
+        is_level, at, beneath = name in levels, place.get(name, 0), PLOT + ROW * row
         looks = {"class_": "base"} if is_level else {"class_": f"line c{at % COLOURS}",
                                                      "stroke_dasharray": DASHES[at // COLOURS % len(DASHES)]}
         drawn += [_level(points, y, looks)] if is_level else _run(points, x, y, at, looks)

@@ -151,13 +151,13 @@ def said(row: dict, names: Sequence[str]) -> str:
 
 
 def lines_of(rows: Sequence[dict], metric: str) -> dict[str, list[tuple[int, float, float | None, float | None]]]:
-    """Run -> (step, value, low, high) of the metric in order of steps, without what has no value; base models by digest."""
+    """Run -> (step, value, low, high) of the metric in order of steps, those that have a value; base models by digest."""
     lines, bases = {}, len({row["measured"] for row in rows if row["run"] == BASE})
     for row in rows:
         name = f"{BASE} {row['measured']}" if row["run"] == BASE and bases > 1 else row["run"]
+        points = lines.setdefault(name, [])
         if row[metric] is not None:
-            interval = row.get(f"{metric}_low"), row.get(f"{metric}_high")
-            lines.setdefault(name, []).append((row["step"], row[metric], *interval))
+            points.append((row["step"], row[metric], row.get(f"{metric}_low"), row.get(f"{metric}_high")))
     return lines
 
 

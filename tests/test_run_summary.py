@@ -124,6 +124,19 @@ def test_a_picture_has_a_line_a_run():
     assert picture(PICTURES[0], {"a": []}) is None
 
 
+def test_a_run_has_one_colour_in_all_pictures():
+    """Whoever is missing in a picture, the base model among them: the others look as they do elsewhere."""
+    def colours(**lines):
+        tree = ET.fromstring(picture(PICTURES[0], lines, frozenset({"base"})))
+        dots = [node for node in tree.iter("{http://www.w3.org/2000/svg}path") if "dot" in node.get("class")]
+        return {node.get("d"): node.get("class") for node in dots}
+    a, b, base = [(0, 0.1, None, None)], [(0, 0.2, None, None)], [(0, 0.3, None, None)]
+    everybody = colours(base=base, a=a, b=b)
+    assert len(set(everybody.values())) == 2
+    assert everybody == colours(a=a, b=b) == colours(base=[], a=a, b=b)
+    assert colours(base=base, a=[], b=b).items() < everybody.items()
+
+
 def test_many_runs_differ_in_colour_or_dash():
     """Thirty-two runs, and no two lines look alike."""
     tree = ET.fromstring(picture(PICTURES[0], {f"run_{n:02}": [(0, 0.1, None, None), (1, 0.2, None, None)] for n in range(32)}))
