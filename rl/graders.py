@@ -17,7 +17,17 @@ from rl.combining import check_scores
 from rl.errors import InputError
 from rl.gym import Gym
 from rl.gym_tasks import GymGrader
-from rl.registry import Objective, Reward, TrainingSample, build_objective, build_reward, load_plugins, nearest
+from rl.registry import (
+    OBJECTIVE_METHODS,
+    Objective,
+    Reward,
+    TrainingSample,
+    build_objective,
+    build_reward,
+    load_plugins,
+    nearest,
+    run_outside,
+)
 from rl.reward import Grade, Grader
 from rl.reward_kwargs import kwargs_of
 from rl.sandbox import Sandbox
@@ -32,7 +42,16 @@ AS_IT_IS = {"lisp": PROGRAM, "reasoning_gym": FAMILY}    # the objectives that p
 def objective_alone(settings: Settings) -> Objective:
     """What the rewards come to, without a look at the rewards, some of which read files; InputError for COMBINE or its kwargs."""
     load_plugins(settings.data.plugins)
-    return build_objective(settings.objective.combine, **json.loads(settings.objective.combine_kwargs))
+    combine = settings.objective.combine
+    objective = build_objective(combine, **json.loads(settings.objective.combine_kwargs))
+    optional = [latent.EXTRA] * hasattr(objective, latent.EXTRA)
+    if lacking := [method for method in (*OBJECTIVE_METHODS, *optional) if not callable(getattr(objective, method, None))]:
+        raise InputError(f"COMBINE={combine} has no {' and no '.join(lacking)} to call, which objectives need (rl/registry.py)")
+    names = run_outside(f"COMBINE={combine}: reward_names", objective.reward_names)
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+        raise InputError(f"COMBINE={combine}: reward_names gives {names!r}; it must give names of rewards, each once, such as "
+                         "('format_tag_reward', 'gsm8k_correctness_reward')")
+    return objective
 
 
 def objective_of_rewards(settings: Settings) -> Objective:
@@ -50,6 +69,9 @@ def objective_of_rewards(settings: Settings) -> Objective:
             problems.append(str(error))
     if problems:
         raise InputError(f"REWARD_KWARGS: {'; '.join(problems)}")
+    # On made-up scores, so that an objective that cannot combine is found before a model is read.
+    extra = [latent.EXTRA] * hasattr(objective, latent.EXTRA)
+    combined(objective, {name: [0.0] * settings.generation.group for name in (*names, *extra)})
     return objective
 
 
@@ -129,8 +151,7 @@ class RewardGrader:
             scores[name], grades, why[name] = asked(name, reward, rows)
             base = base or grades
         check_scores(scores, list(rewards))
-        totals = list(self._objective.combine_rewards(scores))
-        check_scores({"combine_rewards": totals, **scores}, ["combine_rewards", *scores])
+        totals = combined(self._objective, scores)
         return [self._grade(i, row, totals[i], {name: values[i] for name, values in scores.items()}, base and base[i], why)
                 for i, row in enumerate(rows)]
 
@@ -145,6 +166,13 @@ class RewardGrader:
         answer = final_answer(row.completion)
         verdict = "right" if correct else "no_answer" if answer is None else "wrong"
         return Grade(answer or "", verdict, correct, float(total), None, None, None, None, None, "", (), scores=scores)
+
+
+def combined(objective: Objective, scores: dict[str, list[float]]) -> list:
+    """What the objective makes of the scores, one total a row; InputError where it raises or gives another number of them."""
+    totals = run_outside("combine_rewards", lambda: list(objective.combine_rewards(scores)))
+    check_scores({"combine_rewards": totals, **scores}, ["combine_rewards", *scores])
+    return totals
 
 
 def question(task) -> str:
@@ -162,5 +190,5 @@ def asked(name: str, reward, rows: Sequence[TrainingSample]) -> tuple[list[float
         return values, None, f"{name} gave no number"
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return [math.nan] * len(rows), None, f"{name}: {type(error).__name__}: {error}"

@@ -8,15 +8,12 @@
 A class registers like a function: building it makes an instance. `load_class_path` gets code from a module or a file outside
 the repo, which then runs with all rights of this process, so stderr says so."""
 
-import contextlib
-import difflib
 import functools
 import importlib
 import importlib.util
 import inspect
-import math
 import sys
-import typing
+import traceback
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +22,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rl.errors import InputError
-from rl.values import number
+from rl.fitting import fitting_kwargs, nearest
 
 
 class TrainingSample(NamedTuple):
@@ -89,27 +86,47 @@ def register_objective(name: str) -> Callable:
     return _registers("objective", name)
 
 
-def build_data_provider(name: str, **kwargs) -> DataProvider:
+def build_data_provider(name: str, /, **kwargs) -> DataProvider:
     """The provider with its kwargs bound; InputError for an unknown name or kwargs that it does not take."""
     made, kwargs = _checked("data provider", name, kwargs)
     return functools.partial(made, **kwargs)
 
 
-def build_reward(name: str, **kwargs) -> Reward:
+def build_reward(name: str, /, **kwargs) -> Reward:
     """The reward with its kwargs bound; InputError for an unknown name or kwargs that it does not take."""
     made, kwargs = _checked("reward", name, kwargs)
-    return made(**kwargs) if inspect.isclass(made) else functools.partial(made, **kwargs)
+    if not inspect.isclass(made):
+        return functools.partial(made, **kwargs)
+    reward = run_outside(f"the reward {name}", made, **kwargs)
+    if not callable(reward):
+        raise InputError(f"the reward {name} is a class without __call__(self, samples), so it cannot be asked")
+    return reward
 
 
-def build_objective(name: str, **kwargs) -> Objective:
+def build_objective(name: str, /, **kwargs) -> Objective:
     """The objective of that name, or of that class path; InputError for an unknown one, or kwargs that it does not take."""
     if ":" not in name:
         made, kwargs = _checked("objective", name, kwargs)
-        return made(**kwargs)
-    made = load_class_path(name)
+        return run_outside(f"the objective {name}", made, **kwargs)
+    made, what = load_class_path(name), f"class_path {name}"
     if lacking := [method for method in OBJECTIVE_METHODS if not callable(getattr(made, method, None))]:
-        raise InputError(f"class_path {name} has no {' and no '.join(lacking)}, which an objective needs (rl/registry.py)")
-    return made(**fitting_kwargs(f"class_path {name}", made, kwargs))
+        raise InputError(f"{what} has no {' and no '.join(lacking)}, which an objective needs (rl/registry.py)")
+    if not inspect.isclass(made):
+        raise InputError(f"{what} is no class but a {type(made).__name__}; name the class, which is made from COMBINE_KWARGS")
+    return run_outside(what, made, **fitting_kwargs(what, made, kwargs))
+
+
+def run_outside(what: str, called: Callable, /, *arguments, **kwargs):
+    """What code from outside gives; InputError says what it raised and where. sys.exit() counts, for it would end a command as if
+    its work were done."""
+    try:
+        return called(*arguments, **kwargs)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        theirs = [at for at in traceback.extract_tb(error.__traceback__) if at.filename != __file__ and at.filename[0] != "<"]
+        place = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+        raise InputError(f"{what} raised {type(error).__name__}: {error}{place}") from error
 
 
 def takes(kind: str, name: str, kwarg: str) -> bool:
@@ -125,7 +142,7 @@ def load_plugins(files: str) -> None:
             continue
         print(f"PLUGINS: {file} runs code from outside of this repo, with all rights of this process", file=sys.stderr,
               flush=True)
-        _from_file(file, file)
+        _from_file(file, f"PLUGINS: {file}")
         _PLUGINS.add(file)
 
 
@@ -135,6 +152,9 @@ def registered(kind: str) -> list[str]:
 
 
 def _registers(kind, name):
+    if not isinstance(name, str):    # the decorator stands there without one, and would be called with the function
+        raise InputError(f"a {kind} is registered under a name: @register_{kind.replace(' ', '_')}(\"a_name\")")
+
     def register(made):
         known = _REGISTERED[kind].get(name)
         if known is not None and _origin(known) != _origin(made):
@@ -160,60 +180,6 @@ def _checked(kind, name, kwargs):
     return known[name], fitting_kwargs(f"the {kind} {name}", known[name], kwargs, _KINDS[kind])
 
 
-def nearest(name: str, known) -> str:
-    """" (did you mean X?)" where one of the known names is close, else nothing."""
-    near = difflib.get_close_matches(str(name), [*map(str, known)], n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-def fitting_kwargs(what: str, made: Callable, kwargs: dict, given: int = 0) -> dict:
-    """The kwargs, with numbers where a number is wanted and stands there as text, such as YAML's 5e-1.
-
-    InputError names every one which `made` does not take, every one that it lacks, and every text that is no number.
-    `given` is how many positional arguments come later, with each call; a class takes them then, in __call__."""
-    parameters = list(inspect.signature(made).parameters.values())
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)][0 if inspect.isclass(made) else given:]
-    takes = {p.name: p for p in named}
-    problems, fitting = [], dict(kwargs)
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        problems += [f"takes no {name!r}{nearest(name, takes)}" for name in kwargs if name not in takes]
-    problems += [f"needs {p.name!r}" for p in named if p.default is p.empty and p.name not in kwargs]
-    for name in filter(takes.get, kwargs):
-        try:
-            fitting[name] = _numbers(takes[name], kwargs[name])
-        except ValueError:
-            problems.append(f"wants a number for {name!r}, not {kwargs[name]!r}")
-    if problems:
-        raise InputError(f"{what} {', '.join(problems)}; it takes {', '.join(takes) or 'none'}")
-    return fitting
-
-
-def _numbers(parameter, value):
-    """The value as a parameter that is a number, or a list of numbers, takes it; any other value as it is."""
-    wanted = parameter.annotation
-    if wanted is parameter.empty:    # then only the default tells, and what else may stand there is not known
-        kinds = (int, float, str) if type(parameter.default) in (int, float) else ()
-    else:
-        inner = typing.get_args(wanted)[:1] if isinstance(value, list) else (wanted,)
-        kinds = [kind for kind in (int, float) if inner and inner[0] in (kind, kind.__name__)]
-    if isinstance(value, list):
-        return [_number(kinds, part) for part in value]
-    return _number(kinds, value)
-
-
-def _number(kinds, value):
-    """A text as the first of the kinds that it is a finite number of, else ValueError; without kinds the value itself."""
-    if not kinds or not isinstance(value, str):
-        return value
-    for kind in kinds:
-        if kind is str:
-            return value
-        with contextlib.suppress(ValueError, OverflowError):
-            if math.isfinite(found := number(kind, value)):
-                return found
-    raise ValueError
-
-
 @functools.cache
 def load_class_path(path: str):
     """The thing that "module:Name" or "path/to/file.py:Name" names; runs that code once, and says so on stderr.
@@ -223,26 +189,28 @@ def load_class_path(path: str):
     if not separator or not where or not name.isidentifier():
         raise InputError(f"class_path {path!r} should be 'module:Class' or 'path/to/file.py:Class'")
     print(f"class_path {path}: runs code from outside of this repo, with all rights of this process", file=sys.stderr, flush=True)
-    module = _from_file(where, path) if where.endswith(".py") else _from_module(where, path)
+    module = _from_file(where, f"class_path {path}") if where.endswith(".py") else _from_module(where, path)
     if not hasattr(module, name):
         public = [known for known in vars(module) if known[0] != "_"]
         raise InputError(f"class_path {path}: {where} has no {name}{nearest(name, public)}")
     return getattr(module, name)
 
 
-def _from_file(where, path):
+def _from_file(where, what):
     file = Path(where)
     if not file.is_file():
-        raise InputError(f"class_path {path}: there is no file {file.resolve()}")
+        raise InputError(f"{what}: there is no file {file.resolve()}")
+    if file.suffix != ".py":
+        raise InputError(f"{what}: code is read from files that end in .py")
     full = f"outside_{file.stem}_{zlib.crc32(str(file.resolve()).encode()):x}"
     spec = importlib.util.spec_from_file_location(full, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[full] = module    # dataclasses look their module up there
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        run_outside(what, spec.loader.exec_module, module)
+    except InputError:
         del sys.modules[full]
-        raise InputError(f"class_path {path}: {file} raised {type(error).__name__}: {error}") from error
+        raise
     return module
 
 
@@ -254,5 +222,5 @@ def _from_module(where, path):
             raise InputError(f"class_path {path}: {where} needs the module {error.name}, which is not installed") from error
         raise InputError(f"class_path {path}: there is no module {where}; start where it can be imported, set PYTHONPATH, or "
                          "give the file: path/to/file.py:Class") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"class_path {path}: {where} raised {type(error).__name__}: {error}") from error

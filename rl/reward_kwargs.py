@@ -29,10 +29,13 @@ def kwargs_of(name: str, settings: Settings) -> dict:
         if given.get("tag", tag) != tag:
             raise InputError(f"{name}: tag={given['tag']!r}, but the prompt asks for THINKING_TAG={tag}; set that instead")
         given["tag"] = tag
-    if takes("reward", name, "tokenizer") and "tokenizer_name" in given:
-        given["tokenizer"] = tokenizer_named(given.pop("tokenizer_name"))
+    if takes("reward", name, "tokenizer"):
+        if "tokenizer" in given:    # something to call, which YAML cannot write
+            raise InputError(f"{name}: tokenizer={given['tokenizer']!r} cannot be given; give tokenizer_name, a model's name")
+        if "tokenizer_name" in given:
+            given["tokenizer"] = tokenizer_named(given.pop("tokenizer_name"))
     if takes("reward", name, "second_opinion") and (asked := given.get("second_opinion")) is not None:
-        if asked not in SECOND_OPINIONS:
+        if asked not in [*SECOND_OPINIONS]:    # a list, for what YAML gives may have no hash
             raise InputError(f"{name}: second_opinion={asked!r} should be {' or '.join(SECOND_OPINIONS)}, or be left out")
         given["second_opinion"] = SECOND_OPINIONS[asked]()
     return given

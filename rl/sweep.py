@@ -95,7 +95,7 @@ def _axis(name: str, values: str | list, problems: list[str]) -> Axis | None:
         try:
             found.append(_plain(value) if path else typed(leaf, value))
         except (ValueError, OverflowError):
-            problems.append(f"{name}={value}: {leaf.name.upper()} takes {leaf.limits}")
+            problems.append(f"{name}={value}: " + ("not valid YAML" if path else f"{leaf.name.upper()} takes {leaf.limits}"))
     problems += [f"{name}: no values"] * (not values)
     problems += [f"{name}={text_of(value)} is given twice" for at, value in enumerate(found) if value in found[:at]]
     return Axis(leaf, tuple(path), tuple(found))
@@ -108,8 +108,11 @@ def split_values(leaf: Leaf, path: Sequence[str], text: str) -> list[str]:
 
 
 def _plain(value):
-    """An entry of a mapping from text; YAML 1.1 leaves 1e-5 a text."""
-    found = yaml.safe_load(value) if isinstance(value, str) else value
+    """An entry of a mapping from text, ValueError where it is no YAML; YAML 1.1 leaves 1e-5 a text."""
+    try:
+        found = yaml.safe_load(value) if isinstance(value, str) else value
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError from error
     return float(found) if isinstance(found, str) and re.fullmatch(r"[+-]?[0-9.]+[eE][+-]?[0-9]+", found) else found
 
 

@@ -10,13 +10,13 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rl.compare import RELATIVE
 from rl.errors import InputError
-from rl.registry import build_data_provider, load_plugins, nearest, registered
+from rl.registry import build_data_provider, load_plugins, nearest, registered, run_outside
 from rl.settings import DataSettings, Settings
 
 # Where the built-in providers register.  Named, not imported: they import from here, and only the one in use should cost.
@@ -121,13 +121,29 @@ def provided(data: DataSettings):
     elif data.tasks not in registered("data provider"):
         known = sorted({*PROVIDERS, *registered("data provider")})
         raise InputError(f"TASKS={data.tasks}: no such task provider{nearest(data.tasks, known)}; use {' or '.join(known)}")
-    return build_data_provider(data.tasks, **json.loads(data.provider_kwargs))(data.tasks_file)
+    provider = build_data_provider(data.tasks, **json.loads(data.provider_kwargs))
+    return run_outside(f"TASKS={data.tasks}", provider, data.tasks_file)
+
+
+def _tasks_and_held_out(found, data):
+    """Both as the provider gave them; InputError where it gave something else."""
+    both = (found.tasks, found.held_out) if hasattr(found, "tasks") and hasattr(found, "held_out") else found
+    if not isinstance(both, tuple | list) or len(both) != 2 or not all(isinstance(part, Collection) for part in both):
+        raise InputError(f"TASKS={data.tasks}: the provider gave a {type(found).__name__}; it must give all its tasks and the "
+                         "names of those held out of training, as a pair")
+    if wrong := [task for task in both[0] if not isinstance(getattr(task, "name", None), str)
+                 or not callable(getattr(task, "messages", None))]:
+        raise InputError(f"TASKS={data.tasks}: {len(wrong)} of its tasks have no name or no messages() to ask with, such as "
+                         f"{wrong[0]!r:.60}")
+    if not both[0]:
+        raise InputError(f"TASKS={data.tasks}: the provider gave no tasks at all")
+    return both
 
 
 def load_tasks(data: DataSettings) -> Tasks:
     """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
     found = provided(data)
-    tasks, held_out = (found.tasks, found.held_out) if hasattr(found, "tasks") else found
+    tasks, held_out = _tasks_and_held_out(found, data)
     tasks = [replace(task, tag=data.thinking_tag, example=data.form_example) if hasattr(task, "tag") else task for task in tasks]
     left_out, order = getattr(found, "left_out", {}), getattr(found, "batch", None)
     if order and data.split == "train":

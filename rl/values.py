@@ -43,7 +43,7 @@ def mapping_text(value) -> str:
         if not isinstance(found, dict):
             raise ValueError
         return json.dumps(found, sort_keys=True, allow_nan=False)
-    except (yaml.YAMLError, TypeError) as error:
+    except (yaml.YAMLError, TypeError, RecursionError) as error:
         raise ValueError from error
 
 

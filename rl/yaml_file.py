@@ -24,7 +24,7 @@ def read_mapping(path: str | Path, problems: list[str]) -> dict:
     except OSError as error:
         problems.append(f"{path}: {error.strerror or error}; give the path of a YAML file of settings")
         return {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:    # no UTF-8, a date such as 2026-13-45, brackets without end
         problems.append(f"{path}: not valid YAML: {' '.join(str(error).split())}")
         return {}
     if tree is not None and not isinstance(tree, dict):

@@ -255,7 +255,8 @@ def _rows(source, path, patterns):
     top = Path(path)
     files = sorted({file for pattern in patterns for file in top.glob(pattern)}) if path and top.is_dir() else [top]
     if not path or not files or not files[0].is_file():
-        what = f"{path} holds no {' or '.join(patterns)}" if path and top.is_dir() else f"there is no file or folder {path!r}"
+        what = f"{path} holds no {' or '.join(patterns)}" if path and top.is_dir() else (
+            f"there is no file or folder {path!r}" if path else "TASKS_FILE is not set")
         raise InputError(f"{source}: {what}; the data is {PUBLISHED[source]}")
     rows, problems = [], []
     for file in files:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import replace
 from shutil import copyfile
 
@@ -146,6 +147,8 @@ def run_file(folder, settings):
     ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {second_opinion: sympy}}"}, "should be math-verify"),
     ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer_name: 7}}"}, "tokenizer_name=7 should be"),
     ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer_name: ./none}}"}, "none"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer: 0.5B}}"}, "give tokenizer_name"),
+    ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {second_opinion: [a]}}"}, "should be math-verify"),
     ({"combine": "additive", "reward_kwargs": "{format_tag_reward: 3}"}, "should be a mapping")])
 def test_names_and_kwargs_that_are_wrong(values, named):
     """Before anything is loaded, with the nearest or the known names."""
@@ -203,6 +206,39 @@ def test_a_reward_or_objective_of_the_wrong_length_ends_the_run():
     objective.combine_rewards = lambda scores: [1.0]
     with pytest.raises(InputError, match="combine_rewards"):
         graded(RewardGrader(objective, {"ok": lambda rows: [1.0] * 4}), [RIGHT] * 4)
+
+
+BROKEN = """
+class Good:
+    def reward_names(self): return ["format_tag_reward"]
+    def combine_rewards(self, scores): return scores["format_tag_reward"]
+
+class Mine(Good):
+    """
+
+
+@pytest.mark.parametrize("broken, named", [
+    ("def reward_names(self): return None", "reward_names gives None; it must give names of rewards"),
+    ("def reward_names(self): return 'format_tag_reward'", "reward_names gives 'format_tag_reward'; it must"),
+    ("def reward_names(self): return ['format_tag_reward'] * 2", "reward_names gives .*each once"),
+    ("def reward_names(self): return [3]", r"reward_names gives \[3\]"),
+    ("def reward_names(self): return {}['a']", "reward_names raised KeyError: 'a' .*mine.py, line 7"),
+    ("def reward_names(): return []", "reward_names raised TypeError"),
+    ("extra_reward = 3", "has no extra_reward to call"),
+    ("def combine_rewards(self, scores): return None", "combine_rewards raised TypeError"),
+    ("def combine_rewards(self, scores): return scores['b']", "combine_rewards raised KeyError: 'b' .*mine.py, line 7"),
+    ("def combine_rewards(self, scores): return [1.0]", "combine_rewards gave 1 values|format_tag_reward gave 8 values")])
+def test_an_objective_that_cannot_be_used(tmp_path, broken, named):
+    """Found before a model is read, in a line that says which method of it and where."""
+    (tmp_path / "mine.py").write_text(BROKEN + broken + "\n")
+    with pytest.raises(InputError, match=named):
+        objective_of_rewards(settings(combine=f"{tmp_path / 'mine.py'}:Mine"))
+
+
+def test_a_reward_that_exits_ends_no_run(capsys):
+    """sys.exit(0) in it would end training as if it were done."""
+    found = graded(RewardGrader(Names("leaves"), {"leaves": lambda rows: sys.exit(0)}), [RIGHT] * 4)
+    assert {grade.verdict for grade in found} == {"internal_error"} and "leaves: SystemExit" in capsys.readouterr().out
 
 
 PLUGIN = '''

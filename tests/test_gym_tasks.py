@@ -90,7 +90,8 @@ def test_families_as_text_and_as_a_list(monkeypatch):
 
 
 @pytest.mark.parametrize("values, words", [
-    ({"families": 3, "tasks": 0, "held_out": True}, "(?s)tasks=0 .*held_out=True .*families=3 should be text"),
+    ({"families": 3, "tasks": 0, "held_out": -1}, "(?s)tasks=0 .*held_out=-1 .*families=3 should be text"),
+    ({"tasks": 2.5, "held_out": True}, "a whole number for 'held_out', not True, wants a whole number for 'tasks', not 2.5"),
     ({"tasks": 10**6}, "tasks=1000000 should be a whole number from 1 to 100000"),
     ({"family": "gcd"}, "'family'.*did you mean families")])
 def test_what_cannot_be_asked_is_refused(values, words):

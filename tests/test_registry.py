@@ -1,4 +1,7 @@
 """Names of providers, rewards and objectives, what they take, and code from outside."""
+import sys
+from collections.abc import Sequence
+
 import pytest
 
 from rl import registry
@@ -9,6 +12,7 @@ from rl.registry import (
     build_objective,
     build_reward,
     load_class_path,
+    load_plugins,
     register_data_provider,
     register_objective,
     register_reward,
@@ -85,6 +89,8 @@ def test_kwargs_are_checked_before_anything_runs():
         build_reward("strict", limit=1, samples=[])
     register_reward("open")(lambda samples, **anything: [])
     build_reward("open", whatever=1)
+    register_objective("named")(lambda name, what, called: [name, what, called])
+    assert build_objective("named", name=1, what=2, called=3) == [1, 2, 3], "words of ours are no words taken"
 
 
 def test_numbers_may_stand_as_text():
@@ -132,6 +138,66 @@ def test_a_name_stands_for_one_thing():
     register_objective("taken")(first)    # of another kind
 
 
+def test_a_decorator_without_a_name():
+    """It would be called with the function, register nothing and put itself in the function's place."""
+    with pytest.raises(InputError, match=r'a data provider is registered under a name: @register_data_provider\("a_name"\)'):
+        register_data_provider(lambda tasks_file: ([], ()))
+
+
+def test_what_cannot_be_called_with_samples():
+    """A reward without an argument, and a class whose instances cannot be called, are found when they are built."""
+    register_reward("deaf")(lambda *, limit=1: [])
+    register_reward("positional")(lambda samples, /, limit=1: [limit])
+    register_reward("still")(type("Still", (), {}))
+
+    with pytest.raises(InputError, match="the reward deaf takes no argument, and is called with 1"):
+        build_reward("deaf")
+    with pytest.raises(InputError, match="still is a class without __call__"):
+        build_reward("still")
+    assert build_reward("positional", limit=3)([sample()]) == [3]
+
+
+class Broken:
+    def __init__(self, how="raise"):
+        sys.exit(0) if how == "exit" else [][0]
+
+
+@pytest.mark.parametrize(("how", "said"), [("raise", "IndexError: list index out of range"), ("exit", "SystemExit: 0")])
+def test_code_from_outside_that_raises(how, said):
+    """An objective or a reward that cannot be made: a line that says what was raised and where, and no exit of the command."""
+    register_objective("broken")(Broken)
+    register_reward("broken")(Broken)
+
+    for build, kind in ((build_objective, "objective"), (build_reward, "reward")):
+        with pytest.raises(InputError, match=rf"the {kind} broken raised {said} \(.*test_registry.py, line \d+\)"):
+            build("broken", how=how)
+
+
+@pytest.mark.parametrize("kwargs, named", [
+    ({"n": [1]}, r"wants a whole number for 'n', not \[1\]"), ({"n": True}, "a whole number for 'n', not True"),
+    ({"n": 1.5}, "a whole number for 'n', not 1.5"), ({"x": {}}, r"a number for 'x', not \{\}"), ({"text": 3}, "text for 'text'"),
+    ({"flag": 1}, "true or false for 'flag', not 1"), ({"levels": 2}, "a list of whole numbers for 'levels', not 2"),
+    ({"levels": "ab"}, "a list of whole numbers for 'levels'"), ({"levels": [[1]]}, "a list of whole numbers for 'levels'"),
+    ({"names": ["a", 3]}, "a list of texts for 'names'"), ({"n": [1], "text": 3}, "for 'n', .*, wants text for 'text'")])
+def test_a_value_of_another_type(kwargs, named):
+    """Annotations of plain values are held to, all that is wrong together, before anything is built."""
+    register_objective("of_types")(of_types)
+    with pytest.raises(InputError, match=named):
+        build_objective("of_types", **kwargs)
+
+
+def of_types(n: int = 1, x: "float" = 1.0, text: str = None, flag: bool = False, levels: tuple[int, ...] = (),
+             either: str | int = "", names: Sequence[str] = (), what: dict = None):
+    return n, x, text, flag, levels, either, names, what
+
+
+def test_types_that_fit():
+    """Whole numbers are numbers, lists are tuples, the default itself is always good, and what annotations leave open too."""
+    register_objective("of_types")(of_types)
+    assert build_objective("of_types", x=2, text=None, flag=True, levels=[1, "2"], either=3, names=["a"], what=[1]) == (
+        1, 2, None, True, [1, 2], 3, ["a"], [1])
+
+
 OUTSIDE = """
 from dataclasses import dataclass
 from rl.registry import register_reward
@@ -170,7 +236,10 @@ def test_code_from_a_module(tmp_path, monkeypatch):
     ("no_such_module_here:Mine", None, "there is no module no_such_module_here"), ("{file}:Mine", None, "there is no file"),
     ("{file}:Mina", "class Mine: pass", r"has no Mina \(did you mean Mine\?\)"),
     ("{file}:Mine", "1 / 0", "raised ZeroDivisionError"), ("{file}:Mine", "def", "raised SyntaxError"),
-    ("{file}:Mine", "import no_such_package_here", "raised ModuleNotFoundError")])
+    ("{file}:Mine", "import no_such_package_here", "raised ModuleNotFoundError"),
+    ("{file}:Mine", "import sys; sys.exit(0)", "raised SystemExit: 0"), ("{file}:Mine", "x = 1\n1 / 0", "mine.py, line 2"),
+    ("{file}:Mine", "Mine = 3", "has no reward_names and no combine_rewards"),
+    ("{file}:mine", "class Mine:\n reward_names = combine_rewards = lambda self: []\nmine = Mine()", "is no class but a Mine")])
 def test_outside_code_that_cannot_be_had(tmp_path, path, source, message):
     """Shape, file, module, name and the code's own failure: each is said in a line."""
     file = tmp_path / "mine.py"
@@ -178,4 +247,15 @@ def test_outside_code_that_cannot_be_had(tmp_path, path, source, message):
         file.write_text(source)
 
     with pytest.raises(InputError, match=message):
-        load_class_path(path.format(file=file))
+        build_objective(path.format(file=file)) if ":" in path else load_class_path(path)
+
+
+def test_a_plugin_that_is_no_python_file(tmp_path):
+    """Named with the setting that it stands in; the same for one that raises."""
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    (tmp_path / "fails.py").write_text("1 / 0\n")
+
+    with pytest.raises(InputError, match="PLUGINS: .*rows.jsonl: code is read from files that end in .py"):
+        load_plugins(str(tmp_path / "rows.jsonl"))
+    with pytest.raises(InputError, match="PLUGINS: .*fails.py raised ZeroDivisionError: division by zero .*fails.py, line 1"):
+        load_plugins(str(tmp_path / "fails.py"))

@@ -125,7 +125,8 @@ def test_the_file_may_hold_the_grid(base):
     ([], "nothing to sweep"), (["LEARNING_RATE"], "write NAME=value"), (["LEARNING_RATE="], "LEARNING_RATE: no values"),
     (["LEARNNG_RATE=1"], r"LEARNNG_RATE: unknown setting \(did you mean learning_rate"), (["GROUP=4,x"], "GROUP=x: GROUP takes"),
     (["GROUP=4,4.0"], "GROUP=4 is given twice"), (["SEED=1", "seed=2"], "SEED is given twice"), (["OUT=a,b"], "OUT: every point"),
-    (["SEED.x=1"], "SEED is no mapping"), (["TEMPERATURE=0,1"], "TEMPERATURE=0: all samples"),
+    (["SEED.x=1"], "SEED is no mapping"), (["COMBINE_KWARGS.x=1,{a"], r"COMBINE_KWARGS.x=\{a: not valid YAML"),
+    (["COMBINE_KWARGS.x=2026-13-45"], "not valid YAML"), (["TEMPERATURE=0,1"], "TEMPERATURE=0: all samples"),
     (["COMBINE_KWARGS.lamda=1"], "takes no 'lamda'"), 
     (["GROUP=1", "STYLE_WEIGHT=-1", "X=1"], r"(?s)GROUP=1.*STYLE_WEIGHT=-1.*X: unknown")])
 def test_what_is_wrong_is_told_before_anything_starts(base, script, train, asked, said, capsys, tmp_path):

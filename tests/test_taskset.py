@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl import registry
 from rl.errors import InputError
 from rl.settings import DataSettings, GenerationSettings, Settings, TrainerSettings
 from rl.taskset import BEGINNING, STYLE_HINT, Cursor, Task, ahead, batch, behind, draw, hidden_inputs, load_tasks, messages
@@ -32,6 +33,19 @@ def test_split_parts_the_tasks():
 
     assert (len(train), len(held_out)) == (80, 24)
     assert sorted(names(train) + names(held_out)) == sorted(names(load_tasks(ALL)))
+
+
+@pytest.mark.parametrize("gives, named", [
+    (lambda file: None, "gave a NoneType; it must give all its tasks and the names"), (lambda file: 3, "gave a int"),
+    (lambda file: [1, 2, 3], "gave a list"), (lambda file: ([1, 2], {"a"}), "2 of its tasks have no name .* such as 1"),
+    (lambda file: ([toy()], None), "gave a tuple"), (lambda file: ([], ()), "gave no tasks at all"),
+    (lambda file: [][0], "raised IndexError: list index out of range .*test_taskset.py, line"),
+    (lambda file: open(file + "/none"), "raised FileNotFoundError: .*none")])
+def test_a_provider_that_gives_no_tasks(monkeypatch, gives, named):
+    """Whatever one's own provider raises or gives instead of tasks and names: a line that says what, with its name."""
+    monkeypatch.setitem(registry._REGISTERED["data provider"], "mine", gives)
+    with pytest.raises(InputError, match=f"TASKS=mine.*{named}"):
+        load_tasks(DataSettings(tasks="mine", tasks_file="x"))
 
 
 def test_n_tasks_takes_the_first_of_a_fixed_shuffled_order():

@@ -158,6 +158,10 @@ def test_math_that_cannot_be_used(tmp_path):
     for levels in ([0], [6, 1], []):
         with pytest.raises(InputError, match="levels 1 to 5"):
             load("math", folder, levels=levels)
+    with pytest.raises(InputError, match="a list of whole numbers for 'levels', not 9"):
+        load("math", folder, levels=9)
+    with pytest.raises(InputError, match="math: TASKS_FILE is not set; the data is"):
+        load("math", "")
     with pytest.raises(InputError, match="no problem is left of 1"):
         load("math", lines(tmp_path / "one.jsonl", problem()), levels=[5])
 
