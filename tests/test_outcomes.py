@@ -48,7 +48,7 @@ BAD = {"raises": raises, "None for a grade": lambda grade: None, "None for a rew
 
 
 def rollouts():
-    return SimpleNamespace(prompt_B=np.zeros(ROWS, int), length_B=np.full(ROWS, 5), finish_B=["stop"] * ROWS)
+    return SimpleNamespace(prompt_B=np.zeros(ROWS, int), length_B=np.full(ROWS, 5), finish_B=["stop"] * ROWS, hidden_B=None)
 
 
 def graded(grader):
