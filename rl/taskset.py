@@ -140,11 +140,18 @@ def _tasks_and_held_out(found, data):
     return both
 
 
+def _asking(task, data):
+    """The task with a prompt as the settings want it, where it has thinking to ask for; others as they are."""
+    if hasattr(task, "tag") and hasattr(task, "example"):
+        return replace(task, tag=data.thinking_tag, example=data.form_example)
+    return task
+
+
 def load_tasks(data: DataSettings) -> Tasks:
     """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
     found = provided(data)
     tasks, held_out = _tasks_and_held_out(found, data)
-    tasks = [replace(task, tag=data.thinking_tag, example=data.form_example) if hasattr(task, "tag") else task for task in tasks]
+    tasks = [_asking(task, data) for task in tasks]
     left_out, order = getattr(found, "left_out", {}), getattr(found, "batch", None)
     if order and data.split == "train":
         if data.n_tasks or data.task_names:

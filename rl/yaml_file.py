@@ -25,7 +25,8 @@ def read_mapping(path: str | Path, problems: list[str]) -> dict:
         problems.append(f"{path}: {error.strerror or error}; give the path of a YAML file of settings")
         return {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:    # no UTF-8, a date such as 2026-13-45, brackets without end
-        problems.append(f"{path}: not valid YAML: {' '.join(str(error).split())}")
+        said = " ".join(str(error).split()).replace('in "<unicode string>", ', "at ")    # the file's name stands before it
+        problems.append(f"{path}: not valid YAML: {said}")
         return {}
     if tree is not None and not isinstance(tree, dict):
         problems.append(f"{path}: holds a {type(tree).__name__}; write 'name: value' lines, nested by section or not")

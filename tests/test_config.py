@@ -334,7 +334,8 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     ("steps: 3\nsteps: 4\n", "the key steps is given twice"),
     ("trainer: 3\n", "trainer is a section"),
     ("- steps\n", "holds a list"),
-    ("steps: [\n", "not valid YAML"), ("steps: 2026-13-45\n", "not valid YAML"), ("steps: " + "[" * 3000, "not valid YAML"),
+    ("steps: [\n", "'<stream end>' at line 2, column 1"), ("steps: 2026-13-45\n", "not valid YAML"),
+    ("steps: " + "[" * 3000, "not valid YAML"),
     ("zzzzqqqq: 1\n", "--help lists the settings"),
     ("trainer: {stepss: 1}\n", "trainer.stepss: unknown setting; the nearest name is steps"),
 ])
