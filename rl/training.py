@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rl import checkpoint, grpo, lora
 from rl.datalog import Group, RunLog
+from rl.errors import InputError
 from rl.evaluate import Evaluation
 from rl.grpo import TrainState
 from rl.hub import hub_name
@@ -69,8 +70,9 @@ def deadline_after(hours: float) -> float:
 def train(at: Stand, model, tasks: Sequence, prompts: Sequence[Prompt], grader, settings: Settings, around: Around) -> Stand:
     """Train from `at` on, on the prompts of these tasks in the tasks' own order; where that has brought the run.
 
-    Ends at STEPS or after the deadline, saved. An interruption saves the last whole step first and is raised again."""
-    t, signals, done = settings.trainer, around.signals, checkpoint.steps(around.run)
+    Ends at STEPS or after the deadline, saved. An interruption saves the last whole step first and is raised again. InputError
+    where nothing could be graded in the first step: what fails for every sample would fail all night."""
+    t, signals, done, begun = settings.trainer, around.signals, checkpoint.steps(around.run), at.step
     saved = done[-1] if done else None
     around.progress.begin(at.step)
     try:
@@ -80,6 +82,8 @@ def train(at: Stand, model, tasks: Sequence, prompts: Sequence[Prompt], grader, 
         while at.step < t.steps and not (around.deadline and time.monotonic() >= around.deadline):
             chosen = [prompts[i] for i in ahead(tasks, at.step, at.cursor, settings)]
             state, groups, metrics = train_step(model, at.state, chosen, grader, settings, at.step)
+            if at.step == begun:
+                check_graded(groups, around.run)
             with signals.held():
                 at = Stand(state, at.step + 1, behind(tasks, len(groups), at.cursor, settings))
                 write(at.step, groups, metrics, around)
@@ -94,6 +98,14 @@ def train(at: Stand, model, tasks: Sequence, prompts: Sequence[Prompt], grader, 
             save(at, around.run, settings)
         raise
     return at
+
+
+def check_graded(groups: Sequence[Group], run: Path) -> None:
+    """InputError where no sample of these groups could be graded."""
+    samples = [sample for group in groups for sample in group.samples]
+    if all(sample.verdict == "internal_error" for sample in samples):
+        raise InputError(f"none of the first step's {len(samples)} samples could be graded, so nothing could be learnt: "
+                         f"{samples[0].detail}. Mend the reward, or what it needs; then RESUME={run} python train_grpo.py")
 
 
 def write(step: int, groups: Sequence[Group], metrics: dict, around: Around) -> None:

@@ -3,6 +3,7 @@
 Whole runs through it, resumed and killed: test_train.py, test_kill.py, test_grpo_proof.py."""
 
 import json
+import shutil
 import signal
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 from rl import checkpoint, config, grpo, lora, training
 from rl.checkpoint import CheckpointError
 from rl.datalog import Group, RunLog, read_rows
+from rl.errors import InputError
 from rl.signals import Interrupted, Signals
 from rl.taskset import Cursor, batch, draw
 from tests import small_model
@@ -66,6 +68,28 @@ class Loop:
 def loop(tmp_path, monkeypatch):
     """A function that makes a Loop in this test's folder."""
     return lambda **values: Loop(tmp_path, monkeypatch, **values)
+
+
+def test_a_first_step_that_cannot_be_graded_ends_the_run(loop, tmp_path, monkeypatch):
+    """A reward that fails on every sample: said at once with its reason, before the step counts; later, or in part, it is masked
+    and training goes on."""
+    failed = sample(verdict="internal_error", detail="short_reward: KeyError: 'answer'")
+    for step, samples in ((0, [failed] * 3), (0, [failed, failed, sample()]), (1, [failed] * 3)):
+        made = loop(steps=2)
+        shutil.rmtree(tmp_path)
+        plain = made.train_step
+
+        def train_step(*given, plain=plain, step=step, samples=samples):
+            state, groups, metrics = plain(*given)
+            return state, [group._replace(samples=samples) for group in groups] if given[-1] == step else groups, metrics
+        monkeypatch.setattr(made, "train_step", train_step)
+        with Signals() as signals:
+            if (step, samples) == (0, [failed] * 3):
+                with pytest.raises(InputError, match=r"none of the first step's 6 samples .*KeyError: 'answer'.*RESUME="):
+                    made.train(signals)
+                assert not read_rows(tmp_path / "metrics.jsonl") and checkpoint.steps(tmp_path) == [0]
+            else:
+                assert made.train(signals).step == 2
 
 
 def test_each_step_has_its_tasks_is_written_and_told(loop, tmp_path):
