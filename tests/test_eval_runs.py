@@ -247,7 +247,7 @@ def test_a_part_of_another_measurement_is_refused(tmp_path):
     (["--zero-shot", "f", "--base"], {}, "goes with none of --base"), (["no/such/folder"], {}, "there is no such folder"),
     (["a"], {"OUT": "x"}, "OUT=x: give --out"), (["a"], {"CONFIG": "x"}, "CONFIG=x: each run has its own"),
     (["a"], {"LORA": "x"}, "LORA=x: the checkpoints are the run's own"), (["--zero-shot", "f"], {"RESUME": "x"}, "RESUME=x"),
-    (["--zero-shot", "f"], {"TASKS": "gsm8k", "MODEL": "tiny"}, "gsm8k: there is no file or folder"),
+    (["--zero-shot", "f"], {"TASKS": "gsm8k", "MODEL": "tiny"}, "gsm8k: TASKS_FILE is not set; the data is"),
     (["--zero-shot", "f"], {"MODEL": "tiny"}, "compares answers")])
 def test_bad_input_is_told_before_anything_heavy(arguments, environ, said, tmp_path, monkeypatch):
     """One error that names what is wrong, which the command answers with 2, and nothing is written."""
