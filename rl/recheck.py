@@ -24,12 +24,10 @@ def recheck(tasks: Sequence[Task], groups: Sequence[Group], settings: Settings, 
     Which ones depends on SEED and step alone. Where a sandbox cannot start now, or a task cannot be graded on
     other cases, training goes on without."""
     draw = random.Random(f"{settings.trainer.seed} {step} recheck")
-    if not runs_code(settings):    # answers that are compared have no other cases
-        return {"grader/rechecked": 0, "grader/recheck_failed": 0}
     drawn = [(task, sample) for task, group in zip(tasks, groups, strict=True) for sample in group.samples
              if draw.random() < settings.sandbox.recheck_share and sample.correct]
     looked = failed = 0
-    if drawn:
+    if drawn and runs_code(settings):    # answers that are compared have no other cases
         try:
             looked, failed = _look_again(drawn, settings)
         except Exception as error:  # a second opinion that cannot be had must not cost the run

@@ -105,7 +105,8 @@ def check_graded(groups: Sequence[Group], run: Path) -> None:
     samples = [sample for group in groups for sample in group.samples]
     if all(sample.verdict == "internal_error" for sample in samples):
         raise InputError(f"none of the first step's {len(samples)} samples could be graded, so nothing could be learnt: "
-                         f"{samples[0].detail}. Mend the reward, or what it needs; then RESUME={run} python train_grpo.py")
+                         f"{samples[0].detail}. Mend the reward, or what it needs, and go on: RESUME={run} python "
+                         "train_grpo.py, or grpo_proof.py as it was started")
 
 
 def write(step: int, groups: Sequence[Group], metrics: dict, around: Around) -> None:
