@@ -8,8 +8,8 @@
 
 Writes runs/<date>-<name>/: config.yaml, metrics.jsonl, completions/, sft_pool.jsonl, hard_pool.jsonl, checkpoints/, report.html,
 and with EVAL_EVERY eval.jsonl.
-Ctrl-C or SIGTERM saves a checkpoint and ends with 130 or 143; a second one ends at once.  Not covered: full-weight training,
-more than one device."""
+Ctrl-C, SIGTERM or a closed terminal saves a checkpoint and ends with 130, 143 or 129; a second signal ends at once.  Not
+covered: full-weight training, more than one device."""
 
 import os
 import sys

@@ -24,6 +24,7 @@ from rl.settings_help import help_text
 from rl.signals import Interrupted
 from rl.signs import signs_of, signs_text
 from rl.storage import checkpoint_folder, folder_of
+from rl.terminal import outlive_terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
@@ -35,6 +36,7 @@ def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
     """Run a command's main() and exit: its code, 2 on bad input, 130 on Ctrl-C; `--help` and unknown flags end here.
 
     A flag that ends in "=" takes a value, after it or joined to it."""
+    outlive_terminal()
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(f"{doc}\n\n{help_text()}")
         sys.exit(0)

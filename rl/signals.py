@@ -1,15 +1,16 @@
-"""Ctrl-C and SIGTERM as an exception that waits for a safe moment; a second signal ends the process at once."""
+"""Ctrl-C, SIGTERM or a closed terminal as an exception that waits for a safe moment; a second signal ends the process at
+once."""
 
 import os
 import signal
 import threading
 from contextlib import contextmanager
 
-EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived; `exit_code` is what the command should end with.
+    """SIGINT, SIGTERM or SIGHUP arrived; `exit_code` is what the command should end with.
 
     No Exception, so that nothing that catches those on its way takes it for a fault of its own."""
 
@@ -33,7 +34,10 @@ class Signals:
         os.set_blocking(self._write, False)
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         threading.Thread(target=_end_at_the_second, args=(read,), daemon=True).start()
-        self._before = {signum: signal.signal(signum, self._handle) for signum in EXIT_CODES}
+        ours = set(EXIT_CODES)
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:    # nohup: the run is to outlive its terminal
+            ours.remove(signal.SIGHUP)
+        self._before = {signum: signal.signal(signum, self._handle) for signum in ours}
         return self
 
     def __exit__(self, *_):
@@ -62,11 +66,13 @@ class Signals:
 
 
 def _end_at_the_second(read: int) -> None:
-    """Ends the process when two of our signals have come; returns when the pipe's other end is closed."""
+    """Ends the process when two of our signals have come; returns when the pipe's other end is closed.
+
+    A closed terminal is no second signal: shell and kernel both tell of it, and a script may have passed on another before."""
     seen = 0
     while data := os.read(read, 64):
         for signum in data:
-            seen += signum in EXIT_CODES
+            seen += signum in EXIT_CODES and not (seen and signum == signal.SIGHUP)
             if seen == 2:
                 os._exit(EXIT_CODES[signum])
     os.close(read)

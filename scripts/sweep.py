@@ -31,6 +31,7 @@ from rl.errors import InputError
 from rl.lock import claimed
 from rl.signals import Interrupted
 from rl.storage import checkpoints, place
+from rl.terminal import outlive_terminal
 
 TRAIN = [sys.executable, str(ROOT / "train_grpo.py")]
 
@@ -47,7 +48,10 @@ def main(arguments, train=TRAIN) -> int:
         out = place(points[0].settings.storage.cache_dir, "sweeps", given.out)
         sweep.check_folders(points, out)
         (out / "logs").mkdir(parents=True, exist_ok=True)
-        signal.signal(signal.SIGTERM, _terminated)
+        outlive_terminal()
+        for signum in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(signum) != signal.SIG_IGN:    # nohup ignores the second
+                signal.signal(signum, _terminated)
         with claimed(out):
             return run(points, out, given.by or sweep_summary.measure_for(axes), train)
     except (InputError, LogError, OSError) as error:
@@ -127,6 +131,8 @@ def tell(line: str) -> None:
 
 
 def _terminated(signum, _frame):
+    if signum == signal.SIGHUP:    # shell and kernel both tell of a closed terminal, and a second one would be passed on
+        signal.signal(signum, signal.SIG_IGN)
     raise Interrupted(signum)
 
 

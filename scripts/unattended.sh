@@ -51,7 +51,8 @@ run_stage() {
 }
 
 stop() {
-    trap '[ -z "$child" ] || kill -TERM "$child" 2>/dev/null' INT TERM HUP    # a second signal ends the command at once
+    trap '[ -z "$child" ] || kill -TERM "$child" 2>/dev/null' INT TERM    # a second signal ends the command at once
+    trap '' HUP    # no second one: shell and kernel both tell of a closed terminal
     if [ -n "$child" ]; then
         kill -TERM "$child" 2>/dev/null || true
         while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done

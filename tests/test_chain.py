@@ -40,7 +40,7 @@ elif stage == "training":
     run = Path(env.get("RESUME") or env["OUT"])
     if not env.get("RESUME") and run.exists():
         sys.exit("the folder exists")
-    caught = []
+    caught, live = [], sys.stdout.isatty()    # looked at once: a terminal that was closed is none any more
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda number, frame: caught.append(number))
     step = max([int(path.name[5:]) for path in run.glob("checkpoints/step_*")], default=0)
@@ -49,11 +49,11 @@ elif stage == "training":
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "state.json").write_text("{}")
     run.mkdir(exist_ok=True, parents=True)
-    (run / "terminal").write_text(str(sys.stdout.isatty()))
+    (run / "terminal").write_text(str(live))
     (run / "config.yaml").write_text("")
     while step < int(env["STEPS"]):
         step += 1
-        if not sys.stdout.isatty():
+        if not live:
             print(f"step {step}/{env['STEPS']}  reward", flush=True)
         time.sleep(0.02)
         if caught:
@@ -355,7 +355,12 @@ def test_ctrl_c_and_closing_in_the_foreground_save_first(repo, out, closed, code
     terminal = Terminal(repo / "scripts" / "run_experiment.sh", "--foreground", cwd=repo.parent,
                         env=environ(repo, out, STEPS="3000"))
     until((out / "train" / "config.yaml").exists)
-    os.close(terminal.fd) if closed else os.write(terminal.fd, b"\x03")
+    if closed:    # told of by the kernel, and by the shell that the script was started from
+        os.close(terminal.fd)
+        time.sleep(0.1)
+        os.kill(terminal.pid, signal.SIGHUP)
+    else:
+        os.write(terminal.fd, b"\x03")
     assert terminal.ended() == code
     assert closed or "stopped in stage 'training' by SIGINT" in terminal.read()
     assert (out / "train" / "signals").read_text() == "1" and list((out / "train").glob("checkpoints/*/state.json"))

@@ -31,6 +31,32 @@ def test_a_second_signal_ends_the_process_though_the_main_thread_is_deaf(root, f
     assert process.wait(timeout=60) == EXIT_CODES[second]
 
 
+def test_a_closed_terminal_is_told_of_twice_and_ends_nothing_at_once(root):
+    """Shell and kernel both send SIGHUP: the second waits like the first, and is no second after another signal either."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY], cwd=root, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(2):
+        process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 143
+
+
+def test_nohup_is_heeded():
+    """Where SIGHUP is ignored it stays so; elsewhere it interrupts as the others do."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals():
+            signal.raise_signal(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with Signals(), pytest.raises(Interrupted) as caught:
+            signal.raise_signal(signal.SIGHUP)
+        assert caught.value.exit_code == 129
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_handlers_are_given_back(tmp_path):
     """After the block Ctrl-C is Python's own again, and the thread that counted signals is gone."""
     import threading

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -185,6 +186,25 @@ def test_a_signal_saves_and_the_resumed_run_is_the_same(whole, taught_model, tmp
     run = tmp_path / "run"
     stopped_and_resumed(environ(taught_model, run, STEPS="6", SAVE_EVERY="100"), "step 1/", signum, code)
 
+    assert_same_run(whole[0], run, 6)
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_saves_first(whole, taught_model, tmp_path):
+    """The bar on a terminal that is closed under it: the last whole step is saved, 129; resumed, the run is the unbroken one."""
+    run = tmp_path / "run"
+    env = os.environ | environ(taught_model, run, STEPS="6", SAVE_EVERY="100")
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execve(sys.executable, [sys.executable, str(command.ROOT / "train_grpo.py")], env)
+    said = b""
+    while b"1/6 [" not in said:
+        said += os.read(terminal, 4096)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
+    resumed = start({"RESUME": str(run), "SAVE_EVERY": "1"})
+    out = resumed.communicate(timeout=600)[0]
+    assert resumed.returncode == 0, out
     assert_same_run(whole[0], run, 6)
 
 
