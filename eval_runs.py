@@ -21,12 +21,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from rl import command, config, lora, pretrained, run_evaluation, run_summary, zero_shot
+from rl import command, config, lora
 from rl.datalog import write_aside
 from rl.device import explain_memory
 from rl.errors import InputError
+from rl.evaluation import run_evaluation, run_summary, zero_shot
 from rl.generate import check_room
 from rl.loop import prepare
+from rl.models import pretrained
 from rl.storage import folder_of, place
 from rl.taskset import load_tasks
 

@@ -25,18 +25,17 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from rl import command, config, predictions, pretrained, proof, proof_page, training
+from rl import command, config, training
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.errors import InputError
 from rl.generate import check_room
 from rl.graders import grader_of, open_judge
-from rl.gym import Gym, audit, parse_families, refused
-from rl.gym_tasks import training_questions, usable
-from rl.lock import claimed
-from rl.loop import prepare
-from rl.progress import Progress
-from rl.proof_results import (
+from rl.gym import predictions, proof, proof_page
+from rl.gym.audit import audit, refused
+from rl.gym.client import Gym
+from rl.gym.families import parse_families
+from rl.gym.proof_results import (
     MEASURES,
     kept,
     prediction_line,
@@ -46,6 +45,11 @@ from rl.proof_results import (
     results_text,
     write_results,
 )
+from rl.gym.tasks import training_questions, usable
+from rl.lock import claimed
+from rl.loop import prepare
+from rl.models import pretrained
+from rl.progress import Progress
 from rl.settings import LEAVES, text_of, value_of
 from rl.signals import Signals
 

@@ -16,15 +16,16 @@ import os
 import sys
 from dataclasses import replace
 
-from rl import command, config, lora, pretrained
+from rl import command, config, lora
 from rl.datalog import Group, sample_metrics
 from rl.device import explain_memory
 from rl.errors import InputError
+from rl.evaluation.probe import PROBE_STEP, ProbeGrader, probe
 from rl.generate import check_room, generate, row_keys, step_key
 from rl.graders import open_judge
 from rl.loop import prepare, sampling_of
-from rl.probe import PROBE_STEP, ProbeGrader, probe
-from rl.samples import grade_text, shown
+from rl.models import pretrained
+from rl.pages.samples import grade_text, shown
 from rl.settings import DataSettings, Settings
 from rl.taskset import SYSTEM, load_tasks
 

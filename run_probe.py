@@ -17,15 +17,16 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from rl import command, config, lora, pretrained
+from rl import command, config, lora
 from rl.datalog import write_aside
 from rl.device import explain_memory
 from rl.errors import InputError
+from rl.evaluation.probe import ProbeGrader, probe
+from rl.evaluation.probe_report import compare, comparison_text, document, probe_text, read
 from rl.generate import check_room
 from rl.graders import check_tasks, objective_of_rewards, open_judge
 from rl.loop import prepare, sampling_of
-from rl.probe import ProbeGrader, probe
-from rl.probe_report import compare, comparison_text, document, probe_text, read
+from rl.models import pretrained
 from rl.settings import Settings, values_of
 from rl.taskset import load_tasks
 

@@ -14,7 +14,7 @@ covered: full-weight training, more than one device."""
 import os
 import sys
 
-from rl import checkpoint, command, config, lora, pretrained, tracker, training
+from rl import checkpoint, command, config, lora, tracker, training
 from rl.datalog import RunLog
 from rl.device import explain_memory
 from rl.evaluate import Evaluation, held_out
@@ -22,6 +22,7 @@ from rl.generate import check_room
 from rl.graders import check_tasks, grader_of, objective_of_rewards, open_judge
 from rl.lock import claimed
 from rl.loop import prepare
+from rl.models import pretrained
 from rl.progress import Progress
 from rl.settings import values_of
 from rl.signals import Interrupted, Signals

@@ -20,7 +20,7 @@ import numpy as np
 
 from attention import Causal
 from qwen2_jax import BLOCKS, ModelConfig, forward, head_logits, padded_positions, rms_norm, rope_angles
-from rl.pretrained import ModelError, Source, load, resolve
+from rl.models.pretrained import ModelError, Source, load, resolve
 
 MAX_LOGIT_DIFFERENCE = 7.8e-5  # ours against transformers
 MAX_ERROR_RATIO = 1.5  # our error over transformers', both against float64

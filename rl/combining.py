@@ -1,6 +1,6 @@
 """From several rewards of a sample to one: what an objective pays for.
 
-f, c, l, u are the format, correctness, length and utilisation rewards (rl/text_rewards.py):
+f, c, l, u are the format, correctness, length and utilisation rewards (rl/words/text_rewards.py):
 
     AdditiveObjective                  f + c + l + u, and the extras
     WeightedLengthPenaltyObjective     correctness_weight * c + length_penalty_lambda * interaction + f + u, and the extras,

@@ -14,19 +14,18 @@ from rl import checkpoint, config, plan
 from rl.datalog import LogError, write_aside
 from rl.device import memory_budget, pick_attention, pick_dtype, return_freed_memory, use_compilation_cache
 from rl.errors import InputError
-from rl.peft_file import read_adapter
-from rl.pretrained import ModelConfig, ModelError, Source, resolve, shapes_without_weights
+from rl.models.peft_file import read_adapter
+from rl.models.pretrained import ModelConfig, ModelError, Source, resolve, shapes_without_weights
+from rl.pages.report import gather
+from rl.pages.report_page import write
+from rl.pages.signs import signs_of, signs_text
 from rl.progress import evaluations
-from rl.report import gather
-from rl.report_page import write
 from rl.settings import Settings, text_of
 from rl.settings_help import help_text
 from rl.signals import Interrupted
-from rl.signs import signs_of, signs_text
-from rl.storage import checkpoint_folder, folder_of
+from rl.storage import ROOT, checkpoint_folder, folder_of
 from rl.terminal import outlive_terminal
 
-ROOT = Path(__file__).resolve().parent.parent
 ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
 STEP_BYTES = 2_000  # of log a sample and step: text, code, prompt in a pool
 EVAL_BYTES = 2_000  # of log an evaluation

@@ -1,18 +1,18 @@
 """Evaluations on the way: how a run does on tasks that it does not train on, every EVAL_EVERY steps.
 
-The probe's own work (rl/probe.py) on the held-out split, with the adapter as it stands. Its random numbers are its own and the
-same each time, so training draws what it draws without, and two evaluations of a run differ by the adapter alone. It never has
-more prompts or rows at work than a training step, so the memory planned for training is enough.
+The probe's own work (rl/evaluation/probe.py) on the held-out split, with the adapter as it stands. Its random numbers are its
+own and the same each time, so training draws what it draws without, and two evaluations of a run differ by the adapter alone.
+It never has more prompts or rows at work than a training step, so the memory planned for training is enough.
 
-Not here: where the rows are written (rl/datalog.py) and shown (rl/progress.py, rl/report.py)."""
+Not here: where the rows are written (rl/datalog.py) and shown (rl/progress.py, rl/pages/report.py)."""
 
 from dataclasses import replace
 from typing import NamedTuple
 
 from rl.datalog import step_metrics
 from rl.errors import InputError
+from rl.evaluation.probe import EVAL_STEP, Probed, ProbeGrader, probe
 from rl.loop import Prompt, sampling_of
-from rl.probe import EVAL_STEP, Probed, ProbeGrader, probe
 from rl.settings import Settings
 from rl.taskset import Task, load_tasks
 

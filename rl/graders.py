@@ -11,12 +11,11 @@ from contextlib import nullcontext
 from numbers import Real
 from types import SimpleNamespace
 
-from rl import combining, latent, text_rewards
-from rl.answers import final_answer
+from rl import combining, latent
 from rl.combining import check_scores
 from rl.errors import InputError
-from rl.gym import Gym
-from rl.gym_tasks import GymGrader
+from rl.gym.client import Gym
+from rl.gym.tasks import GymGrader
 from rl.registry import (
     OBJECTIVE_METHODS,
     Objective,
@@ -32,6 +31,8 @@ from rl.reward import Grade, Grader
 from rl.reward_kwargs import kwargs_of
 from rl.sandbox import Sandbox
 from rl.settings import Settings
+from rl.words import text_rewards
+from rl.words.answers import final_answer
 
 __all__ = ["RewardGrader", "combining", "grader_of", "latent", "objective_of_rewards", "open_judge", "runs_code",
            "text_rewards"]

@@ -5,7 +5,7 @@
 y = x @ w + scale * (x @ a) @ b, on those of a layer's seven projections that it has entries for, in every layer the same.
 a starts random, b at zero, so a new adapter changes nothing.
 On disk it is PEFT's layout (a folder with adapter_model.safetensors and adapter_config.json) or one .npz; what of other
-people's PEFT folders can be used, rl/peft_file.py decides."""
+people's PEFT folders can be used, rl/models/peft_file.py decides."""
 
 import json
 import math
@@ -18,7 +18,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from qwen2_jax import ATTENTION_PROJECTIONS, MLP_PROJECTIONS, ModelConfig, projection_shapes
-from rl.peft_file import CONFIG, WEIGHTS, AdapterError, Stored, read_adapter
+from rl.models.peft_file import CONFIG, WEIGHTS, AdapterError, Stored, read_adapter
 
 PROJECTIONS = ATTENTION_PROJECTIONS + MLP_PROJECTIONS
 

@@ -1,7 +1,7 @@
 """What each reward is given: REWARD_KWARGS, with the names that YAML can write turned into what the rewards call.
 
     tokenizer_name: 0.5B             a model's name or a folder with a tokenizer.json: lengths in tokens, not words
-    second_opinion: math-verify      asked where answers cannot be compared exactly (rl/second_opinion.py)
+    second_opinion: math-verify      asked where answers cannot be compared exactly (rl/words/second_opinion.py)
 
 THINKING_TAG, which the prompt asks for as well, goes to every reward that takes a `tag`."""
 
@@ -9,12 +9,12 @@ import functools
 import json
 from collections.abc import Callable
 
-from rl.chat import read_tokenizer
 from rl.errors import InputError
-from rl.hub import tokenizer_file
+from rl.models.chat import read_tokenizer
+from rl.models.hub import tokenizer_file
 from rl.registry import takes
-from rl.second_opinion import SecondOpinion
 from rl.settings import Settings
+from rl.words.second_opinion import SecondOpinion
 
 SECOND_OPINIONS = {"math-verify": SecondOpinion}
 

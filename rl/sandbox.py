@@ -4,7 +4,7 @@
         suite = box.expect(reference_source, "gcd", [(4, 6), (0, 5)])
         results = box.grade([(candidate_source, suite), ...])
 
-    python -m rl.sandbox FILE.jsonl    # grade a file of attempts with known verdicts, see rl/sandbox_report.py
+    python -m rl.sandbox FILE.jsonl    # grade a file of attempts with known verdicts, see rl/measuring/sandbox_report.py
 
 Candidates run in locked-down processes that never see an expected answer (rl/_sandbox_worker.py); plain values come out
 and are compared here (rl/compare.py). A bad candidate is never an exception of `grade`. Not covered: timing side
@@ -266,4 +266,4 @@ def _short(value):
 
 
 if __name__ == "__main__":
-    runpy.run_module("rl.sandbox_report", run_name="__main__")
+    runpy.run_module("rl.measuring.sandbox_report", run_name="__main__")

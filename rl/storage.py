@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rl.settings import Kwargs, Settings
 
+ROOT = Path(__file__).resolve().parent.parent    # the repo
 PLACES = {"runs": "artifacts/runs", "sweeps": "artifacts/sweeps", "eval": "artifacts/eval", "datasets": "datasets",
           "models": "models"}
 STATE = "state.json"    # of a checkpoint; written last, so its presence means complete

@@ -22,7 +22,7 @@ from rl.settings import DataSettings, Settings
 # Where the built-in providers register.  Named, not imported: they import from here, and only the one in use should cost.
 PROVIDERS = {"lc_easy": "tasks.lc_easy_tasks", "humaneval": "tasks.code_benchmarks", "mbpp": "tasks.code_benchmarks",
              "gsm8k": "tasks.word_problems", "math": "tasks.word_problems", "svamp": "tasks.word_problems",
-             "gsm8k_math_curriculum": "tasks.word_problems", "reasoning_gym": "rl.gym_tasks"}
+             "gsm8k_math_curriculum": "tasks.word_problems", "reasoning_gym": "rl.gym.tasks"}
 
 SYSTEM = "You are a careful Python programmer."
 ADAPTED = "_graded"     # the function that a task's adapter defines

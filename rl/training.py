@@ -16,8 +16,8 @@ from rl.datalog import Group, RunLog
 from rl.errors import InputError
 from rl.evaluate import Evaluation
 from rl.grpo import TrainState
-from rl.hub import hub_name
 from rl.loop import Prompt, train_step
+from rl.models.hub import hub_name
 from rl.progress import Progress
 from rl.settings import Settings
 from rl.signals import Interrupted, Signals

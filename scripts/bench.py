@@ -31,11 +31,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from qwen2_jax import ModelConfig, prefill, projection_shapes
-from rl import command, config, graders, grpo, lora, op_times, pretrained
+from rl import command, config, graders, grpo, lora
 from rl.device import Compiling
 from rl.errors import InputError
 from rl.generate import PREFILL_BUCKET, generate, left_pad, prompt_slots, row_keys, step_key
 from rl.loop import Prompt, objective_of, optimiser_of, prepare, sampling_of, train_step
+from rl.measuring import op_times
+from rl.models import pretrained
 from rl.packing import pack
 from rl.plan import adapted_width
 from rl.reward import Grader

@@ -38,10 +38,10 @@ from safetensors.numpy import save
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from qwen2_jax import ModelConfig, Spec, head_logits, param_specs, run_layers
-from rl.chat import Chat
 from rl.errors import InputError
 from rl.grpo import AdamW, TrainState, adamw, add_scaled
 from rl.loop import Prompt, prepare
+from rl.models.chat import Chat
 from rl.objectives import Objective
 from rl.packing import Group, pack
 from rl.reward import Grader, score_style

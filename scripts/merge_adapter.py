@@ -17,10 +17,10 @@ sys.path.insert(0, str(ROOT))
 
 from rl import command, config, lora
 from rl.errors import InputError
-from rl.export import NAMES, write_merged
-from rl.hub import hub_name
-from rl.peft_file import read_adapter
-from rl.pretrained import resolve
+from rl.models.export import NAMES, write_merged
+from rl.models.hub import hub_name
+from rl.models.peft_file import read_adapter
+from rl.models.pretrained import resolve
 
 
 def main() -> int:

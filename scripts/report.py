@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from rl.errors import InputError
-from rl.report import asked, gather
-from rl.report_page import write
+from rl.pages.report import asked, gather
+from rl.pages.report_page import write
 
 
 def main(arguments) -> int:

@@ -15,8 +15,8 @@ sys.path.insert(0, str(ROOT))
 
 from rl.datalog import LogError, write_aside
 from rl.errors import InputError
-from rl.report import asked
-from rl.samples import page
+from rl.pages.report import asked
+from rl.pages.samples import page
 
 SPLITS = ("train", "heldout")
 

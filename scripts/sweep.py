@@ -25,9 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rl import sweep, sweep_summary
 from rl.datalog import LogError
 from rl.errors import InputError
+from rl.evaluation import sweep, sweep_summary
 from rl.lock import claimed
 from rl.signals import Interrupted
 from rl.storage import checkpoints, place

@@ -11,8 +11,10 @@ import optax
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from qwen2_jax import Spec, forward, param_specs
-from rl import loop, pretrained
+from attention import Causal
+from qwen2_jax import Spec, head_logits, padded_positions, param_specs, run_layers
+from rl import loop
+from rl.models import pretrained
 from rl.settings import DataSettings
 from rl.taskset import load_tasks
 from tests.tiny_checkpoint import make_tiny
@@ -26,7 +28,7 @@ def taught_names() -> list[str]:
     return [task.name for task in tasks[:TASKS]]
 
 
-def teach(folder: Path, updates: int = 220) -> Path:
+def teach(folder: Path, updates: int = 90) -> Path:
     """Make the tiny checkpoint in `folder` and teach it; returns the folder."""
     source = pretrained.resolve(str(make_tiny(folder)))
     cfg, params = source.cfg, pretrained.load(source, jnp.float32).params
@@ -35,15 +37,18 @@ def teach(folder: Path, updates: int = 220) -> Path:
     rows = [(p.ids, tokenizer.encode(f"{text}<|im_end|>").ids) for p in prompts for text in (
         f"```python\n{p.task.reference.strip()}\n```", f"```python\n{p.task.signature}\n    return None\n```")]
     width = max(len(ids) + len(answer) for ids, answer in rows)
-    tokens, mask, weight = (np.zeros((len(rows), width), kind) for kind in (np.int32, bool, np.float32))
+    tokens, mask = (np.zeros((len(rows), width), kind) for kind in (np.int32, bool))
     for row, (ids, answer) in enumerate(rows):
         n = len(ids) + len(answer)
-        tokens[row, :n], mask[row, :n], weight[row, len(ids): n] = ids + answer, True, 1
-    optimiser = optax.adam(optax.cosine_decay_schedule(4e-3, updates))
+        tokens[row, :n], mask[row, :n] = ids + answer, True
+    # Of each token of an answer: its row, and where it is predicted.
+    at = np.array([(row, len(ids) + n - 1) for row, (ids, answer) in enumerate(rows) for n in range(len(answer))]).T
+    optimiser = optax.adam(optax.cosine_decay_schedule(1e-2, updates))
 
     def loss(params):
-        logprobs = jax.nn.log_softmax(forward(params, None, tokens, mask, cfg)[:, :-1])
-        return -(jnp.take_along_axis(logprobs, tokens[:, 1:, None], -1)[:, :, 0] * weight[:, 1:]).sum() / weight.sum()
+        hidden, _ = run_layers(params, None, tokens, padded_positions(mask), Causal(mask), [None] * cfg.num_hidden_layers, cfg)
+        logprobs = jax.nn.log_softmax(head_logits(params, hidden[*at]).T)
+        return -logprobs[np.arange(len(at[0])), tokens[at[0], at[1] + 1]].mean()
 
     @jax.jit
     def update(params, state):

@@ -10,7 +10,7 @@ import pytest
 from qwen2_jax import SHAPES
 from rl import config
 from rl.loop import Prompt
-from rl.op_times import HOST, HOW, KINDS, LOSS, SAMPLING, UNKNOWN
+from rl.measuring.op_times import HOST, HOW, KINDS, LOSS, SAMPLING, UNKNOWN
 from scripts import bench
 from tests import small_model
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl.chat import Chat, chatml_renderer
+from rl.models.chat import Chat, chatml_renderer
 from tests.chat_templates import LLAMA3, QWEN3
 from tests.hub_folder import TEMPLATE, tokenizer, transformers_ids, write_texts
 

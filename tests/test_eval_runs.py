@@ -11,15 +11,17 @@ import jax
 import pytest
 
 import eval_runs
-from rl import checkpoint, config, graders, grpo, lora, pretrained, run_evaluation, run_summary, zero_shot
+from rl import checkpoint, config, graders, grpo, lora
 from rl.datalog import Group, Sample, read_rows
 from rl.errors import InputError
+from rl.evaluation import run_evaluation, run_summary, zero_shot
+from rl.evaluation.probe import Probed, ProbeGrader
+from rl.evaluation.run_evaluation import find_runs, plan, read_run, tag_of, to_do
 from rl.loop import Prompt
-from rl.probe import Probed, ProbeGrader
+from rl.models import pretrained
 from rl.registry import TrainingSample
-from rl.run_evaluation import find_runs, plan, read_run, tag_of, to_do
 from rl.safe_grading import grade_rows
-from rl.text_rewards import TokenUtilisation, read_zero_shot
+from rl.words.text_rewards import TokenUtilisation, read_zero_shot
 from tasks.word_problems import TextTask
 
 ROOT = Path(__file__).resolve().parent.parent

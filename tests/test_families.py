@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 
 import validate_forward as validate
 from qwen2_jax import forward
-from rl import export, generate, grpo, lora, pretrained
+from rl import generate, grpo, lora
+from rl.models import export, pretrained
 from rl.objectives import Objective
 from rl.packing import pack
 from tests.hub_folder import write_checkpoint

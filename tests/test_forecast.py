@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from rl import forecast
-from rl.forecast import Forecast, Outcome, outcome, resolution, tally, verdict
-from rl.stats import Gain
+from rl.evaluation.stats import Gain
+from rl.gym import forecast
+from rl.gym.forecast import Forecast, Outcome, outcome, resolution, tally, verdict
 
 
 def scores(rows):

@@ -1,4 +1,4 @@
-"""rl/gym.py: questions are the package's own and the same in every process, answers score what the package says, farmable
+"""rl/gym/client.py: questions are the package's own and the same in every process, answers score what the package says, farmable
 families are found out. The oracle (tests/gym_oracle.py) is the package itself in a process of its own, unlocked."""
 import contextlib
 import json
@@ -14,19 +14,10 @@ import pytest
 
 from rl.datalog import Sample
 from rl.errors import InputError
-from rl.gym import (
-    FARMED_RAW,
-    SYSTEM,
-    Family,
-    Gym,
-    Question,
-    UnusableSeeds,
-    audit,
-    parse_families,
-    readings,
-    refused,
-)
-from rl.gym_tasks import GYM_VERDICTS, GymGrader
+from rl.gym.audit import FARMED_RAW, audit, refused
+from rl.gym.client import SYSTEM, Gym, Question, UnusableSeeds, readings
+from rl.gym.families import Family, parse_families
+from rl.gym.tasks import GYM_VERDICTS, GymGrader
 from rl.safe_grading import grade_safely
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -419,7 +410,8 @@ def test_nothing_is_left_behind_when_closed():
 HANGS = """
 import os, signal, sys, threading, time
 sys.path.insert(0, {root!r})
-from rl.gym import Family, Gym
+from rl.gym.client import Gym
+from rl.gym.families import Family
 gym = Gym(seconds=60)
 question, = gym.questions(Family("string_insertion"), [1])
 threading.Thread(target=lambda: gym.score([(question, "9**9**9")]), daemon=True).start()

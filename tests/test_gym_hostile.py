@@ -1,4 +1,4 @@
-"""Answers that are code, against rl/_gym_scoring.py: nothing gets out, nothing hangs, and the answers beside them keep
+"""Answers that are code, against rl/gym/_scoring.py: nothing gets out, nothing hangs, and the answers beside them keep
 their scores. The scorers of these families run the answer; that they do, unlocked, is shown first."""
 import json
 import os
@@ -10,8 +10,9 @@ import time
 
 import pytest
 
-from rl import _gym_scoring
-from rl.gym import Family, Gym
+from rl.gym import _scoring
+from rl.gym.client import Gym
+from rl.gym.families import Family
 from tests.test_gym import alive, gone_soon, oracle
 
 RUN_ANSWERS = ("string_insertion", "spiral_matrix", "binary_matrix", "n_queens", "countdown", "puzzle24",
@@ -158,7 +159,7 @@ def test_an_answer_that_is_run_is_run_alone(gym, question, innocent):
 
 def test_a_busy_machine_makes_nothing_late():
     """Out of wall time with CPU time left: running means starved and goes on, asleep means late, and there is an end."""
-    child = object.__new__(_gym_scoring.Child)
+    child = object.__new__(_scoring.Child)
     child.pid = os.getpid()    # which runs while it asks
     child.clock = (~child.pid << 3) | 2
     used, now = time.clock_gettime(child.clock), time.monotonic()
@@ -217,8 +218,8 @@ def test_no_child_outlives_its_answer(gym, question):
 LOCKS = """
 import json, os, socket, sys
 sys.path.insert(0, {root!r})
-from rl import _gym_worker as worker
-kernel, scoring = worker._sibling("_sandbox_kernel"), worker._sibling("_gym_scoring")
+from rl.gym import _worker as worker
+kernel, scoring = worker._sibling("../_sandbox_kernel"), worker._sibling("_scoring")
 
 def refused(call, *args):
     try:

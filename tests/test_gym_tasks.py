@@ -1,6 +1,6 @@
 """TASKS=reasoning_gym and COMBINE=reasoning_gym: which questions, who scores them, what is refused, and the commands on them.
 
-What a question and a score are is rl/gym.py's (test_gym.py); which seeds grpo_proof.py takes, test_proof.py's."""
+What a question and a score are is rl/gym/client.py's (test_gym.py); which seeds grpo_proof.py takes, test_proof.py's."""
 
 import json
 import os
@@ -13,14 +13,16 @@ import pytest
 import query
 import run_probe
 import train_grpo
-from rl import command, config, graders, gym_tasks
+from rl import command, config, graders
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.errors import InputError
+from rl.evaluation.probe import ProbeGrader
 from rl.graders import check_tasks, grader_of, judge_of, objective_of_rewards, open_judge, runs_code
-from rl.gym import Family, Question
-from rl.gym_tasks import EVALUATE_FROM, GymGrader, provide, training_questions
-from rl.probe import ProbeGrader
+from rl.gym import tasks as gym_tasks
+from rl.gym.client import Question
+from rl.gym.families import Family
+from rl.gym.tasks import EVALUATE_FROM, GymGrader, provide, training_questions
 from rl.safe_grading import grade_rows
 from rl.taskset import load_tasks
 from tasks.word_problems import TextTask

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from qwen2_jax import forward
-from rl import config, generate, grpo, loop, lora, sandbox_report
+from rl import config, generate, grpo, loop, lora
 from rl.datalog import Group, RunLog, read_rows
 from rl.device import Compiling
+from rl.measuring import sandbox_report
 from rl.objectives import Objective
 from rl.packing import bucket, pack, pack_groups
 from rl.reward import Grade, Grader

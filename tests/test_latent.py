@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl import config, graders, grpo, loop, lora, pretrained
+from rl import config, graders, grpo, loop, lora
 from rl.combining import check_scores
 from rl.errors import InputError
 from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
 from rl.hidden import AT_ONCE, hidden_of
 from rl.latent import EXTRA, LatentObjective
+from rl.models import pretrained
 from rl.registry import TrainingSample, build_objective
 from tasks.word_problems import TextTask
 from tests import small_model

@@ -1,4 +1,4 @@
-"""rl/op_times.py: moments and their operations by hand, a program's text, and real programs whose purpose is known."""
+"""rl/measuring/op_times.py: moments and their operations by hand, a program's text, and real programs whose purpose is known."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl import op_times
 from rl.generate import Sampling, generate, row_keys, step_key
-from rl.op_times import Run, Step
+from rl.measuring import op_times
+from rl.measuring.op_times import Run, Step
 from tests import small_model
 
 A, B, C, W = (("kind", "a"), ("kind", "b"), ("kind", "c"), (None, "w"))

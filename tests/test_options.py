@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import config, graders, grpo, loop, lora, pretrained
+from rl import config, graders, grpo, loop, lora
+from rl.models import pretrained
 from rl.reward import Grader
 from rl.taskset import BEGINNING, ahead, behind, load_tasks
 from tests.taught_checkpoint import taught_names

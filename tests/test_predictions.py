@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rl import predictions
 from rl.errors import InputError
-from rl.predictions import Predicted
+from rl.gym import predictions
+from rl.gym.predictions import Predicted
 from rl.settings import Settings
 
 AUDIT = {"gold": 1.0, "floor": 0.1, "floor_strict": 0.0, "policy": "'1'", "farmable": False, "problems": []}

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from transformers import Qwen2ForCausalLM
 
 from qwen2_jax import SHAPES, forward
-from rl import hub, pretrained
-from rl.chat import Chat
 from rl.errors import InputError
-from rl.gguf_file import GgufFile
-from rl.hub import HUB_IDS
-from rl.pretrained import ModelError, load, resolve
-from rl.safetensors_file import SafeTensors
+from rl.models import pretrained
+from rl.models.chat import Chat
+from rl.models.gguf_file import GgufFile
+from rl.models.hub import HUB_IDS
+from rl.models.pretrained import ModelError, load, resolve
+from rl.models.safetensors_file import SafeTensors
 from rl.settings import LEAVES
+from rl.storage import ROOT
 from tests.hub_folder import CONTROL, MERGES, TEMPLATE, tokenizer, write_checkpoint
 
 TOKENS = np.array([[5, 9, 250, 17, 17, 3, 100], [61, 60, 59, 58, 57, 56, 55]])
@@ -593,7 +594,7 @@ def test_real_gguf_tokenizer_is_the_hubs(real_model):
     """Ids from the GGUF's tokens and merges equal those of tokenizer.json, on odd text and on sources; so does decoding."""
     folder, file = Chat.from_folder(real_model), GgufFile(real_model / "model.gguf")
     chat = Chat(file.tokenizer(), **file.chat_parts())
-    sources = [path.read_text() for path in sorted(hub.TINY.parent.parent.rglob("rl/*.py"))]
+    sources = [path.read_text() for path in sorted(ROOT.glob("rl/**/*.py"))]
 
     for text in [*SAMPLE, *sources, "".join(map(chr, range(1, 0xD800, 7)))]:
         messages = [{"role": "user", "content": text}]

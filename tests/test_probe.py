@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 import run_probe
-from rl import config, graders, probe_report
-from rl import probe as probe_module
+from rl import config, graders
 from rl.datalog import Group, Sample
 from rl.errors import InputError
-from rl.generate import Rollouts, Sampling
-from rl.loop import Prompt
-from rl.probe import PROBE_CASES, PROBE_STEP, SECOND_CASES, ProbeGrader, probe
-from rl.probe_report import (
+from rl.evaluation import probe as probe_module
+from rl.evaluation import probe_report
+from rl.evaluation.probe import PROBE_CASES, PROBE_STEP, SECOND_CASES, ProbeGrader, probe
+from rl.evaluation.probe_report import (
     ProbeError,
     compare,
     comparison_text,
@@ -32,6 +31,8 @@ from rl.probe_report import (
     rows_from,
     rows_of,
 )
+from rl.generate import Rollouts, Sampling
+from rl.loop import Prompt
 from rl.reward import Grade
 from rl.settings import LEAVES, RunSettings, Settings
 

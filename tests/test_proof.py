@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from rl import gym_tasks, proof, proof_page, proof_results
 from rl.errors import InputError
-from rl.gym import Family, Question, UnusableSeeds
-from rl.predictions import Predicted
-from rl.proof import Seeds
+from rl.gym import proof, proof_page, proof_results
+from rl.gym import tasks as gym_tasks
+from rl.gym.client import Question, UnusableSeeds
+from rl.gym.families import Family
+from rl.gym.predictions import Predicted
+from rl.gym.proof import Seeds
 from rl.settings import Settings
 
 FAMILY = Family("chain_sum", ())

@@ -10,10 +10,11 @@ import pytest
 
 import query
 import run_probe
-from rl import command, lora, pretrained
+from rl import command, lora
 from rl.datalog import Group
-from rl.probe_report import groups_from, read
-from rl.samples import shown
+from rl.evaluation.probe_report import groups_from, read
+from rl.models import pretrained
+from rl.pages.samples import shown
 from tests.test_probe import sample
 
 FEW = {"N_SAMPLES": "3", "MAX_NEW_TOKENS": "8", "DECODE_BLOCK": "4", "SANDBOX_WORKERS": "1"}

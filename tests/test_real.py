@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import loop, pretrained
+from rl import loop
 from rl.generate import Sampling, generate, row_keys, step_key
+from rl.models import pretrained
 from rl.settings import DataSettings
 from rl.taskset import load_tasks
 

@@ -13,14 +13,14 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from rl import markup
-from rl.curves import CURVES, HEIGHT, WIDTH, Curve, Line, draw, label, running_mean, short_number, ticks, values, window
 from rl.datalog import Group, RunLog, step_metrics
 from rl.errors import InputError
-from rl.markup import MAX_TEXT, Html, element, escaped, highlighted
-from rl.probe_report import compare
-from rl.report import gather, parts_of
-from rl.report_page import page
+from rl.evaluation.probe_report import compare
+from rl.pages import markup
+from rl.pages.curves import CURVES, HEIGHT, WIDTH, Curve, Line, draw, label, running_mean, short_number, ticks, values, window
+from rl.pages.markup import MAX_TEXT, Html, element, escaped, highlighted
+from rl.pages.report import gather, parts_of
+from rl.pages.report_page import page
 from tests import browser
 from tests.test_probe import report as probe_document
 from tests.test_probe import sample
@@ -551,7 +551,7 @@ def test_a_report_can_be_written_elsewhere(script, run, tmp_path):
 
 def test_an_error_of_the_program_is_not_hidden(run, monkeypatch):
     """Damage in the files is told of on the page; anything else comes up."""
-    monkeypatch.setattr("rl.report.signs_of", lambda run: 1 / 0)
+    monkeypatch.setattr("rl.pages.report.signs_of", lambda run: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         gather(run)
     with pytest.raises(InputError):

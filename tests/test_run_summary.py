@@ -6,12 +6,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from rl import run_summary
 from rl.datalog import Group, Sample
 from rl.errors import InputError
-from rl.run_curves import PICTURES, picture
-from rl.run_summary import add_row, figures, read_results, write_summary
-from rl.stats import wilson
+from rl.evaluation import run_summary
+from rl.evaluation.run_curves import PICTURES, picture
+from rl.evaluation.run_summary import add_row, figures, read_results, write_summary
+from rl.evaluation.stats import wilson
 
 THOUGHT = "<think>{}</think>\\boxed{{3}}"
 ABOUT = {"folder": "f", "skipped": []}

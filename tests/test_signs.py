@@ -3,7 +3,7 @@
 import pytest
 
 from rl.datalog import RunLog, append_rows
-from rl.signs import signs_of, signs_text, tasks_lost
+from rl.pages.signs import signs_of, signs_text, tasks_lost
 from tests.test_datalog import group, sample, step_metrics
 
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from rl.stats import RESAMPLES, bootstrap, paired_bootstrap, pass_at_k, wilson
+from rl.evaluation.stats import RESAMPLES, bootstrap, paired_bootstrap, pass_at_k, wilson
 
 
 @pytest.mark.parametrize(("passed", "total", "low", "high"), [

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rl import command, config, pretrained, tracker
+from rl import command, config, tracker
+from rl.models import pretrained
 from rl.settings import Settings
 from rl.storage import as_written, checkpoint_folder, checkpoints, lasting_checkpoints, located
 from tests.test_tracker import FakeWandb

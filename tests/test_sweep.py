@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rl import config, sweep, sweep_summary
+from rl import config
 from rl.datalog import append_rows, read_rows
 from rl.errors import InputError
+from rl.evaluation import sweep, sweep_summary
+from rl.evaluation.stats import bootstrap, wilson
 from rl.settings import LEAVES
-from rl.stats import bootstrap, wilson
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTED = ("objective: {combine: weighted_length_penalty, "

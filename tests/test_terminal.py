@@ -33,7 +33,10 @@ def on_terminal(root, *arguments):
     process = subprocess.Popen([sys.executable, "-c", WRITES, *map(str, arguments)], cwd=root, stdin=subprocess.PIPE,
                                stdout=theirs, stderr=theirs, text=True)
     os.close(theirs)
-    assert os.read(ours, 6) == b"here\r\n"
+    said = b""
+    while not said.endswith(b"\n"):
+        said += os.read(ours, 1024)
+    assert said == b"here\r\n"
     return process, ours
 
 

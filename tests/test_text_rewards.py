@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rl.errors import InputError
 from rl.registry import TrainingSample, build_reward
-from rl.text_rewards import (
+from rl.words.text_rewards import (
     format_tag_reward,
     groups,
     gsm8k_correctness_reward,

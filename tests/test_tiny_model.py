@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from qwen2_jax import ModelConfig, forward
-from rl import pretrained
 from rl.datalog import group_metrics
 from rl.errors import InputError
+from rl.evaluation.probe import ProbeGrader, probe
 from rl.generate import Sampling
 from rl.loop import prepare
-from rl.probe import ProbeGrader, probe
+from rl.models import pretrained
 from rl.sandbox import Sandbox
 from rl.settings import DataSettings, Settings
 from rl.taskset import load_tasks

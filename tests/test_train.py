@@ -15,10 +15,11 @@ import yaml
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 import train_grpo
-from rl import checkpoint, command, evaluate, pretrained
+from rl import checkpoint, command, evaluate
 from rl.datalog import read_rows
 from rl.device import explain_memory
 from rl.lock import claimed
+from rl.models import pretrained
 from rl.settings import PROJECTIONS
 from rl.signals import Interrupted
 from rl.taskset import load_tasks

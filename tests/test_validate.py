@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 import qwen2_jax
 import validate_forward as validate
-from rl.pretrained import resolve
+from rl.models.pretrained import resolve
 from tests.hub_folder import write_checkpoint
 from tests.test_pretrained import copies, write_gguf
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl.answers import equal
 from rl.errors import InputError
 from rl.registry import TrainingSample, build_data_provider
-from rl.text_rewards import format_tag_reward, gsm8k_correctness_reward, is_well_formed
+from rl.words.answers import equal
+from rl.words.text_rewards import format_tag_reward, gsm8k_correctness_reward, is_well_formed
 from tasks.word_problems import Curriculum, TextTask
 
 

@@ -1,0 +1,94 @@
+"""The steps of grpo_proof.py for one family: questions, samples before training, greedy answers, training.
+
+The loop is train_grpo.py's (rl/training.py), questions and their reward are those of TASKS=reasoning_gym (rl/gym/tasks.py); here
+is which questions are for what.  What is predicted from the samples is rl/gym/forecast.py."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rl import training
+from rl.datalog import RunLog
+from rl.errors import InputError
+from rl.evaluation.probe import EVAL_STEP, PROBE_STEP
+from rl.generate import step_key
+from rl.gym.tasks import EVALUATE_FROM, PREDICT_FROM
+from rl.loop import Prompt, grade, judged, sample, sampling_of
+from rl.settings import Settings
+
+
+class Seeds(NamedTuple):
+    """Which seeds make which questions; no two of the three share one."""
+
+    predict: range
+    evaluate: range
+    train: int  # how many
+
+
+def seeds_of(settings: Settings) -> Seeds:
+    """The seeds that these settings ask for; InputError where those of training would run into the held-out ones."""
+    p, t = settings.proof, settings.trainer
+    needed = t.steps * t.tasks_per_step
+    if needed + p.predict_tasks > EVALUATE_FROM or PREDICT_FROM + p.predict_tasks > EVALUATE_FROM:
+        raise InputError(f"STEPS={t.steps} x TASKS_PER_STEP={t.tasks_per_step} with PREDICT_TASKS={p.predict_tasks}: training "
+                         f"would take {needed} seeds from 0 and reach the held-out ones, which begin at {EVALUATE_FROM}; lower "
+                         "one of them")
+    return Seeds(range(PREDICT_FROM, PREDICT_FROM + p.predict_tasks), range(EVALUATE_FROM, EVALUATE_FROM + p.eval_n), needed)
+
+
+# ---- before training -------------------------------------------------------------------------------------------------
+
+
+def sampled(model, prompts: Sequence[Prompt], grader, settings: Settings) -> list[list]:
+    """The samples of each prompt, drawn by the call that training makes, with the adapter that training begins with."""
+    adapter, groups, P = training.first_adapter(model.cfg, settings), [], settings.trainer.tasks_per_step
+    for start in range(0, len(prompts), P):
+        groups += judged(model, adapter, prompts[start : start + P], grader, settings, PROBE_STEP, P).groups
+    return [list(group.samples) for group in groups]
+
+
+def greedy(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings) -> list[dict]:
+    """One greedy answer to each prompt with its scores, in order; as many at a time as a training step has rows."""
+    sampling, at_once, rows = sampling_of(settings)._replace(temperature=0.0), rows_of_a_step(settings), []
+    for start in range(0, len(prompts), at_once):
+        part = prompts[start : start + at_once]
+        rollouts, texts = sample(model, adapter, part, 1, sampling, step_key(settings.trainer.seed, EVAL_STEP), at_once)
+        groups, _ = grade(grader, part, rollouts, texts)
+        rows += [{"seed": prompt.task.seed, "question": prompt.task.text, "gold": prompt.task.answer, "answer": answer.text,
+                  "score": answer.reward, **answer.scores, "verdict": answer.verdict, "detail": answer.detail,
+                  "tokens": answer.tokens, "finish": answer.finish}
+                 for prompt, group in zip(part, groups, strict=True) for answer in group.samples]
+    return rows
+
+
+def rows_of_a_step(settings: Settings) -> int:
+    """How many samples are drawn at a time."""
+    return settings.trainer.tasks_per_step * settings.generation.group
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+class Trained(NamedTuple):
+    """What training came to."""
+
+    adapter: dict
+    done: bool  # False where MAX_HOURS ended it before STEPS
+
+
+def train(run: Path, model, prompts: Sequence[Prompt], grader, settings: Settings, signals, progress, deadline: float) -> Trained:
+    """Train on each prompt once, in shuffled order, as train_grpo.py trains (rl/training.py); goes on where `run` was stopped.
+
+    `deadline` is in time.monotonic's seconds, 0 for none.  An interruption saves first and is raised again."""
+    run.mkdir(parents=True, exist_ok=True)
+    at = training.start(run, model.cfg, settings)
+    # Rows of a run that was killed before its first checkpoint go.
+    around = training.Around(run, RunLog.resume(run, at.step), signals, progress, deadline=deadline)
+    at = training.train(at, model, [prompt.task for prompt in prompts], prompts, grader, settings, around)
+    return Trained(at.state.adapter, at.step == settings.trainer.steps)
+
+
+def control_of(settings: Settings) -> Settings:
+    """The same with the rewards of each step dealt out at random."""
+    return replace(settings, reward=replace(settings.reward, shuffle_rewards=True))

@@ -1,0 +1,39 @@
+"""Names of models and where the hub's files lie: short names, the cache, one file of a repository. Knows no model."""
+
+from pathlib import Path
+
+from rl.errors import InputError
+from rl.storage import ROOT
+
+TINY = ROOT / "models" / "tiny"
+LOCAL_CACHE = Path("hf_cache")
+HUB_IDS = {name: f"Qwen/Qwen2.5-Coder-{name}-Instruct" for name in ("0.5B", "1.5B", "3B", "7B")} | {
+    "qwen3-0.6B": "Qwen/Qwen3-0.6B", "qwen3-1.7B": "Qwen/Qwen3-1.7B", "qwen3-4B": "Qwen/Qwen3-4B",
+    "llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct", "llama-3.2-3B": "meta-llama/Llama-3.2-3B-Instruct"}
+
+
+def hub_name(model: str) -> str:
+    """The name by which other programs know a model: the hub id of a short name, any other as it is."""
+    return HUB_IDS.get(model, model)
+
+
+def hub_cache() -> Path | None:
+    """The cache beside the program where there is one; None: HF_HUB_CACHE, or the library's default."""
+    return LOCAL_CACHE if LOCAL_CACHE.is_dir() else None
+
+
+def tokenizer_file(name: str) -> Path:
+    """The tokenizer.json of a folder, a short name or a hub id, fetched where it is not in the cache; InputError without one."""
+    from huggingface_hub import hf_hub_download
+
+    folder = TINY if name == "tiny" else Path(name).expanduser()
+    if folder.is_dir():
+        return folder / "tokenizer.json"
+    why = None
+    for cached_only in (True, False):
+        try:
+            return Path(hf_hub_download(hub_name(name), "tokenizer.json", cache_dir=hub_cache(), local_files_only=cached_only))
+        except Exception as error:  # no network, no such name, a gated one: the ways on are the same
+            why = error
+    raise InputError(f"tokenizer {name!r}: no folder, and not to be had from the hub ({str(why).splitlines()[0]}); give a folder "
+                     f"with a tokenizer.json, a hub id, or one of {', '.join(HUB_IDS)}, tiny") from why
