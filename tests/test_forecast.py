@@ -86,6 +86,17 @@ def test_small_differences_are_undecided():
     assert resolution(200) == 0.06 and resolution(50) == pytest.approx(0.12)
 
 
+def test_that_nothing_was_gained_can_be_seen():
+    """No gain, and an interval that ends below six points: decided. One that does not, or a small sure gain, says neither."""
+    none, even = outcome([0.0] * 200, [0.0] * 200), outcome([1.0, 0.0] * 4 + [0.0] * 192, [0.0, 1.0] * 4 + [0.0] * 192)
+    for found in (none, even):
+        assert found.decided and not found.improved and found.gain.high < 0.06
+        assert verdict(False, found) == "held" and verdict(True, found) == "did not hold"
+    wide = outcome([1.0, 0.0] * 100, [0.0, 1.0] * 100)
+    assert wide.gain.value == 0 and wide.gain.high > 0.06 and not wide.decided
+    assert not outcome([0.0] * 200, [0.01] * 200).decided
+
+
 def test_no_change_is_no_improvement():
     """Equal answers have p 1; a loss is decided and no improvement."""
     same, worse = outcome([1.0, 0.0] * 50, [1.0, 0.0] * 50), outcome([1.0] * 100, [0.5] * 100)

@@ -148,7 +148,7 @@ FAILING = {
                 "def inc(nums):\n    return 9 ** 9 ** 9",
                 "class L:\n    @property\n    def x(self): pass\ndef inc(nums):\n    while True: print('y' * 1000)"],
     "memory": ["def inc(nums):\n    return bytearray(1 << 32)", "def inc(nums):\n    return [0] * 10 ** 10",
-               "def inc(nums):\n    x = []\n    while True: x.append(bytearray(1 << 27))", "x = bytearray(1 << 30)"],
+               "def inc(nums):\n    x = []\n    while True: x.append(bytes(1 << 27))", "x = bytearray(1 << 30)"],
     "forbidden_import": ["import os", "import os.path", "from subprocess import run", "import numpy as np",
                          "def inc(nums):\n    import ctypes", "def inc(nums):\n    return __import__('socket')",
                          "import ｏｓ", "import __main__", "import importlib", "import candidate", "from . import x"],

@@ -20,7 +20,7 @@ PASS_MAX = 0.9        # pass@1: above, at most a tenth of the tasks can be gaine
 SIGNAL_MIN = 0.25     # share of groups that differ: below, three groups of a step of four teach nothing
 VARIANCE_MIN = 0.09   # of the rule p(1 - p): pass@1 between 0.1 and 0.9
 ALPHA = 0.05          # an outcome is an improvement where at most so many resampled gains are not above zero
-RESOLUTION, RESOLVED_AT = 0.06, 200  # a smaller gain on so many tasks is undecided; on n tasks the bound goes with 1 / sqrt(n)
+RESOLUTION, RESOLVED_AT = 0.06, 200  # what so many tasks can tell of a gain; on n tasks the bound goes with 1 / sqrt(n)
 
 
 class Forecast(NamedTuple):
@@ -83,18 +83,22 @@ class Outcome(NamedTuple):
     after: float
     gain: Gain        # paired by task
     improved: bool    # p <= ALPHA and the gain above 0
-    decided: bool     # the gain is no smaller than so many tasks can tell
+    decided: bool     # the gain is no smaller than so many tasks can tell, or its interval says that there is none so large
 
 
 def outcome(before: Sequence[float], after: Sequence[float]) -> Outcome:
-    """The outcome from each task's score before and after, in the same order."""
-    gain = paired_bootstrap(before, after)
+    """The outcome from each task's score before and after, in the same order.
+
+    A difference smaller than the resolution decides nothing, whatever its sign; but where the whole interval stays below it and
+    nothing speaks for a gain, there was none. Else no saying that a family will not improve could ever come true."""
+    gain, least = paired_bootstrap(before, after), resolution(len(before))
     improved = gain.p <= ALPHA and gain.value > 0
-    return Outcome(float(np.mean(before)), float(np.mean(after)), gain, improved, abs(gain.value) >= resolution(len(before)))
+    decided = abs(gain.value) >= least or (not improved and gain.high < least)
+    return Outcome(float(np.mean(before)), float(np.mean(after)), gain, improved, decided)
 
 
 def resolution(tasks: int) -> float:
-    """The smallest difference that counts as decided on so many tasks."""
+    """The smallest gain that so many tasks can tell."""
     return RESOLUTION * math.sqrt(RESOLVED_AT / tasks)
 
 

@@ -55,7 +55,7 @@ def outcomes(results: Sequence[dict]) -> Html | None:
                       _side(arms["trained"]["outcome"]), *[_side(arms["trained"][name]) for name in MEASURES[1:]],
                       _side(control["outcome"]) if control else "-"))
     note = (f"score: the family's own, of the stripped answer, greedy, {results[0]['tasks']} held-out questions, with paired "
-            f"95 % intervals; under {resolution(results[0]['tasks']):.3f} is undecided")
+            f"95 % intervals; under {resolution(results[0]['tasks']):.3f} is undecided, but where the interval ends below that")
     bells = [Bell(result["family"], *(result["arms"]["trained"]["outcome"][side] for side in ("before", "after")),
                   mark=result["verdict"]) for result in results]
     return joined(table(("Prediction and outcome", note),

@@ -114,7 +114,7 @@ def predictions_text(entries: Sequence[Predicted]) -> str:
 
 def result_text(result: dict) -> str:
     """What came of one family's prediction."""
-    found, lines = outcome_of(result["arms"]["trained"]), []
+    found, least, lines = outcome_of(result["arms"]["trained"]), resolution(result["tasks"]), []
     said = "improves" if result["forecast"]["improves"] else f"does not ({result['forecast']['reason']})"
     lines.append(f"{result['family']}: predicted {said}; {result['verdict'].upper()}{farmable(result['audit'])}")
     for arm, part in result["arms"].items():
@@ -123,7 +123,9 @@ def result_text(result: dict) -> str:
     if "over_control" in result:
         lines.append(f"  trained over control       {gain_text(result['over_control']['gain'])}")
     if not found.decided:
-        lines.append(f"  a difference under {resolution(result['tasks']):.3f} on {result['tasks']} tasks is undecided")
+        lines.append(f"  undecided: a difference under {least:.3f} on {result['tasks']} tasks")
+    elif abs(found.gain.value) < least:
+        lines.append(f"  decided: the interval ends below {least:.3f}, the least that {result['tasks']} tasks can tell")
     return "\n".join(lines)
 
 
