@@ -17,7 +17,7 @@ import sys
 from rl import checkpoint, command, config, lora, tracker, training
 from rl.datalog import RunLog
 from rl.device import explain_memory
-from rl.evaluate import Evaluation, held_out
+from rl.evaluate import Evaluation
 from rl.generate import check_room
 from rl.graders import check_tasks, grader_of, objective_of_rewards, open_judge
 from rl.lock import claimed
@@ -26,7 +26,7 @@ from rl.models import pretrained
 from rl.progress import Progress
 from rl.settings import values_of
 from rl.signals import Interrupted, Signals
-from rl.taskset import BEGINNING, ahead, load_tasks
+from rl.taskset import BEGINNING, ahead, held_out, load_tasks
 
 
 def main() -> int:

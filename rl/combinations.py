@@ -7,6 +7,7 @@ NEEDS = {"gspo_eps_low": ("loss", "gspo"), "gspo_eps_high": ("loss", "gspo"), "p
          "overlong_tokens": ("overlong", "penalise"), "overlong_penalty": ("overlong", "penalise"),
          "max_sampled_groups": ("dynamic_sampling", True),
          **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_eps"), ("optimizer", "adamw"))}
+SGD_LEAST = 0.001    # NOTES.md, section 2: a rate of adamw is some 4,000 times as far as the same of sgd
 
 
 def training_problems(settings: Settings) -> list[str]:
@@ -34,6 +35,8 @@ def training_problems(settings: Settings) -> list[str]:
          f"the learning rate would rise to the end and never fall; lower WARMUP_STEPS below STEPS={t.steps}"),
         (t.optimizer == "adamw" and t.learning_rate > 1, f"LEARNING_RATE={t.learning_rate} with OPTIMIZER=adamw: each update "
          "would move every value by about so much; set at most 1.0, or OPTIMIZER=sgd"),
+        (t.optimizer == "sgd" and t.learning_rate < SGD_LEAST, f"LEARNING_RATE={t.learning_rate} with OPTIMIZER=sgd: the adapter "
+         f"would hardly move (adamw's 0.001 is about as far as sgd's 4); set at least {SGD_LEAST}, or OPTIMIZER=adamw"),
     ]
     return [problem for wrong, problem in found if wrong] + _idle_settings(settings)
 

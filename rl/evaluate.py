@@ -6,29 +6,12 @@ It never has more prompts or rows at work than a training step, so the memory pl
 
 Not here: where the rows are written (rl/datalog.py) and shown (rl/progress.py, rl/pages/report.py)."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from rl.datalog import step_metrics
-from rl.errors import InputError
 from rl.evaluation.probe import EVAL_STEP, Probed, ProbeGrader, probe
 from rl.loop import Prompt, sampling_of
 from rl.settings import Settings
-from rl.taskset import Task, load_tasks
-
-
-def held_out(settings: Settings) -> list[Task]:
-    """The tasks of the evaluations, none where EVAL_EVERY is 0; InputError where EVAL_TASKS asks for more than there are."""
-    return first_held_out(settings, settings.evaluation.eval_tasks) if settings.evaluation.eval_every else []
-
-
-def first_held_out(settings: Settings, count: int) -> list[Task]:
-    """The first `count` held-out tasks (0: all) in their fixed shuffled order; InputError where there are fewer."""
-    tasks = load_tasks(replace(settings.data, split="heldout", n_tasks=0, task_names=""))  # names are of training tasks
-    if count > len(tasks):
-        raise InputError(f"EVAL_TASKS={count}, but {len(tasks)} tasks of {settings.data.tasks} are held out; ask for 1 to "
-                         f"{len(tasks)}, or 0 for all of them")
-    return tasks[:count or len(tasks)]
 
 
 class Evaluation(NamedTuple):

@@ -150,7 +150,7 @@ def _asking(task, data):
 def load_tasks(data: DataSettings) -> Tasks:
     """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
     found = provided(data)
-    tasks, held_out = _tasks_and_held_out(found, data)
+    tasks, unseen = _tasks_and_held_out(found, data)
     tasks = [_asking(task, data) for task in tasks]
     left_out, order = getattr(found, "left_out", {}), getattr(found, "batch", None)
     if order and data.split == "train":
@@ -158,7 +158,7 @@ def load_tasks(data: DataSettings) -> Tasks:
             raise InputError(f"N_TASKS={data.n_tasks}, TASK_NAMES={data.task_names}: {data.tasks} decides by itself which task "
                              "comes when; leave both out")
         return Tasks(tasks, left_out, order)
-    split = [task for task in tasks if data.split == "all" or (task.name in held_out) == (data.split == "heldout")]
+    split = [task for task in tasks if data.split == "all" or (task.name in unseen) == (data.split == "heldout")]
     if not split:
         share, other = ("all", "heldout, to measure on them") if data.split == "train" else ("none", "train")
         raise InputError(f"SPLIT={data.split}: of the {len(tasks)} tasks of {data.tasks} {share} are held out of training; "
@@ -168,6 +168,20 @@ def load_tasks(data: DataSettings) -> Tasks:
         raise InputError(f"N_TASKS={data.n_tasks}, but {len(chosen)} tasks of SPLIT={data.split} can be had from "
                          f"{data.tasks}; ask for 1 to {len(chosen)}, or 0 for all of them")
     return Tasks(chosen[:data.n_tasks or len(chosen)], left_out)
+
+
+def held_out(settings: Settings) -> list[Task]:
+    """The tasks of the evaluations, none where EVAL_EVERY is 0; InputError where EVAL_TASKS asks for more than there are."""
+    return first_held_out(settings, settings.evaluation.eval_tasks) if settings.evaluation.eval_every else []
+
+
+def first_held_out(settings: Settings, count: int) -> list[Task]:
+    """The first `count` held-out tasks (0: all) in their fixed shuffled order; InputError where there are fewer."""
+    tasks = load_tasks(replace(settings.data, split="heldout", n_tasks=0, task_names=""))  # names are of training tasks
+    if count > len(tasks):
+        raise InputError(f"EVAL_TASKS={count}, but {len(tasks)} tasks of {settings.data.tasks} are held out; ask for 1 to "
+                         f"{len(tasks)}, or 0 for all of them")
+    return tasks[:count or len(tasks)]
 
 
 def _shuffled_rank(task):

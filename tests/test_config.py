@@ -386,10 +386,11 @@ TOGETHER = [
     ({"GSPO_EPS_HIGH": "0.1", "LOSS": "cispo"}, "GSPO_EPS_HIGH=0.1 acts only with LOSS=gspo"),
     ({"EPS_LOW": "0.1", "LOSS": "gspo"}, "EPS_LOW=0.1 .*LOSS=gspo.* GSPO_EPS_LOW"),
     ({"EPS_HIGH": "0.1", "LOSS": "gspo"}, "EPS_HIGH=0.1 .*LOSS=gspo.* GSPO_EPS_HIGH"),
-    ({"ADAM_BETA1": "0.8", "OPTIMIZER": "sgd"}, "ADAM_BETA1=0.8 acts only with OPTIMIZER=adamw"),
-    ({"ADAM_BETA2": "0.9", "OPTIMIZER": "sgd"}, "ADAM_BETA2=0.9 acts only with OPTIMIZER=adamw"),
-    ({"ADAM_EPSILON": "1e-6", "OPTIMIZER": "sgd"}, "ADAM_EPS=1e-06 acts only with OPTIMIZER=adamw"),
+    ({"ADAM_BETA1": "0.8", "OPTIMIZER": "sgd", "LEARNING_RATE": "1"}, "ADAM_BETA1=0.8 acts only with OPTIMIZER=adamw"),
+    ({"ADAM_BETA2": "0.9", "OPTIMIZER": "sgd", "LEARNING_RATE": "1"}, "ADAM_BETA2=0.9 acts only with OPTIMIZER=adamw"),
+    ({"ADAM_EPSILON": "1e-6", "OPTIMIZER": "sgd", "LEARNING_RATE": "1"}, "ADAM_EPS=1e-06 acts only with OPTIMIZER=adamw"),
     ({"LEARNING_RATE": "1.5"}, "LEARNING_RATE=1.5 with OPTIMIZER=adamw.* OPTIMIZER=sgd"),
+    ({"OPTIMIZER": "sgd"}, "LEARNING_RATE=2e-05 with OPTIMIZER=sgd: .* at least 0.001, or OPTIMIZER=adamw"),
     ({"SCHEDULER": "linear", "STEPS": "5"}, "WARMUP_STEPS=5 with SCHEDULER=linear.* below STEPS=5"),
 ]
 
@@ -414,7 +415,7 @@ def test_all_that_does_not_go_together_is_said_at_once():
     {"ADVANTAGE": "passk", "PASS_K": "7"}, {"OVERLONG": "penalise", "OVERLONG_TOKENS": "192"}, {"DYNAMIC_SAMPLING": "1"},
     {"LOSS": "gspo", "GSPO_EPS_HIGH": "0.1"}, {"LOSS": "cispo", "EPS_LOW": "1"}, {"DYNAMIC_SAMPLING": "1", "KL_BETA": "0.01"},
     {"SCHEDULER": "cosine", "STEPS": "6"}, {"OPTIMIZER": "sgd", "LEARNING_RATE": "1.5"}, {"STEPS": "3"},
-    {"OPTIMIZER": "sgd", "WEIGHT_DECAY": "0.1"}])
+    {"OPTIMIZER": "sgd", "WEIGHT_DECAY": "0.1", "LEARNING_RATE": "0.001"}])
 def test_training_takes_what_does(environ):
     """Options with their own settings at the edge of what they allow."""
     load(environ, training=True)

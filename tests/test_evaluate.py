@@ -9,14 +9,14 @@ import pytest
 from rl import config, evaluate
 from rl.combinations import training_problems
 from rl.errors import InputError
-from rl.evaluate import Evaluation, eval_metrics, held_out
+from rl.evaluate import Evaluation, eval_metrics
 from rl.evaluation import probe as probe_module
 from rl.evaluation.probe import EVAL_STEP, PROBE_STEP, Probed, ProbeGrader
 from rl.generate import Rollouts
 from rl.loop import Prompt
 from rl.progress import evaluations
 from rl.settings import DataSettings
-from rl.taskset import load_tasks
+from rl.taskset import held_out, load_tasks
 from tests.test_probe import ENTROPY, GROUPS, sample
 
 

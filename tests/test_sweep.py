@@ -60,7 +60,10 @@ save(s.trainer.steps)
 def base(tmp_path):
     """A CONFIG file."""
     path = tmp_path / "base.yaml"
-    path.write_text("trainer: {steps: 15}\n" + WEIGHTED)
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text('{"question": "1 + 1?", "answer": "2"}\n{"question": "1 + 2?", "answer": "3"}\n')
+    path.write_text("trainer: {steps: 15, tasks_per_step: 2}\n"
+                    f"data: {{tasks: svamp, tasks_file: {problems}}}\n" + WEIGHTED)
     return path
 
 
@@ -128,7 +131,10 @@ def test_the_file_may_hold_the_grid(base):
     (["GROUP=4,4.0"], "GROUP=4 is given twice"), (["SEED=1", "seed=2"], "SEED is given twice"), (["OUT=a,b"], "OUT: every point"),
     (["SEED.x=1"], "SEED is no mapping"), (["COMBINE_KWARGS.x=1,{a"], r"COMBINE_KWARGS.x=\{a: not valid YAML"),
     (["COMBINE_KWARGS.x=2026-13-45"], "not valid YAML"), (["TEMPERATURE=0,1"], "TEMPERATURE=0: all samples"),
-    (["COMBINE_KWARGS.lamda=1"], "takes no 'lamda'"), 
+    (["COMBINE_KWARGS.lamda=1"], "takes no 'lamda'"),
+    (["TASKS=gsm8k,math"], "(?s)problems.jsonl: 2 rows.*give the folder of a copy"),
+    (["TASKS=humaneval", "TASKS_FILE=none.jsonl,nor this.jsonl"], "(?s)none.jsonl.*nor this.jsonl"),
+    (["TASK_NAMES=lcm;nothing"], "nothing"), (["TASKS_PER_STEP=2,9"], "TASKS_PER_STEP=9, but there are 2 tasks"),
     (["GROUP=1", "STYLE_WEIGHT=-1", "X=1"], r"(?s)GROUP=1.*STYLE_WEIGHT=-1.*X: unknown")])
 def test_what_is_wrong_is_told_before_anything_starts(base, script, train, asked, said, capsys, tmp_path):
     """Exit code 2, all problems at once, and not a folder is made."""
@@ -191,7 +197,7 @@ def test_more_steps_go_on_and_other_settings_are_refused(script, train, base, tm
 
 def test_steps_are_kept_where_a_schedule_ends_there(script, train, base, tmp_path, capsys):
     """Points that were begun with SCHEDULER=linear are not gone on with under other STEPS, which train_grpo.py would refuse."""
-    base.write_text("trainer: {steps: 15, scheduler: linear}\n" + WEIGHTED)
+    base.write_text(base.read_text().replace("steps: 15,", "steps: 15, scheduler: linear,"))
     assert sweep_it(script, train, base, tmp_path / "out", "--set", "optim=AdamW") == 0
     assert (tmp_path / "out/run_optimizer-adamw").is_dir()
     base.write_text(base.read_text().replace("steps: 15", "steps: 18"))

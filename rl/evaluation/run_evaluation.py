@@ -15,7 +15,6 @@ from rl import command, config, lora
 from rl.checkpoint import CheckpointError
 from rl.datalog import Group, LogError
 from rl.errors import InputError
-from rl.evaluate import first_held_out
 from rl.evaluation.probe import Probed, ProbeGrader, probe
 from rl.evaluation.run_summary import BASE, Key, figures
 from rl.generate import check_room
@@ -26,6 +25,7 @@ from rl.models.peft_file import read_adapter
 from rl.models.pretrained import Source
 from rl.settings import Settings, values_of
 from rl.storage import lasting_checkpoints
+from rl.taskset import first_held_out
 
 GREEDY = {"TEMPERATURE": "0", "N_SAMPLES": "1"}
 # What an evaluation is of or how it is measured, and where runs lie: no difference between runs that explains another figure.
