@@ -17,16 +17,16 @@ import sys
 from rl import checkpoint, command, config, lora, tracker, training
 from rl.datalog import RunLog
 from rl.device import explain_memory
-from rl.evaluate import Evaluation
 from rl.generate import check_room
 from rl.graders import check_tasks, grader_of, objective_of_rewards, open_judge
+from rl.held_out import Evaluation
 from rl.lock import claimed
 from rl.loop import prepare
 from rl.models import pretrained
 from rl.progress import Progress
 from rl.settings import values_of
 from rl.signals import Interrupted, Signals
-from rl.taskset import BEGINNING, ahead, held_out, load_tasks
+from rl.taskset import BEGINNING, ahead, evaluation_tasks, load_tasks
 
 
 def main() -> int:
@@ -34,8 +34,8 @@ def main() -> int:
     loaded = command.with_adapter(config.load(os.environ, training=True))
     settings = loaded.settings
     tasks = load_tasks(settings.data)
-    ahead(tasks, 0, BEGINNING, settings)
-    unseen = held_out(settings)
+    ahead(tasks, 0, BEGINNING, settings)    # raises where there are too few for a step
+    unseen = evaluation_tasks(settings)
     check_tasks(tasks, objective_of_rewards(settings), settings)
     if command.asked_for_dry_run(sys.argv[1:]):
         return command.dry_run(loaded)
@@ -77,4 +77,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    command.run(main, __doc__, explain=explain_memory)
+    command.run(main, __doc__, explain=explain_memory, words=False)

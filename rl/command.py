@@ -9,6 +9,7 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
+from shlex import quote
 
 from rl import checkpoint, config, plan
 from rl.datalog import LogError, write_aside
@@ -31,10 +32,10 @@ STEP_BYTES = 2_000  # of log a sample and step: text, code, prompt in a pool
 EVAL_BYTES = 2_000  # of log an evaluation
 
 
-def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
+def run(main, doc: str, flags=("--dry-run",), explain=None, words: bool = True) -> None:
     """Run a command's main() and exit: its code, 2 on bad input, 130 on Ctrl-C; `--help` and unknown flags end here.
 
-    A flag that ends in "=" takes a value, after it or joined to it."""
+    A flag that ends in "=" takes a value, after it or joined to it; `words` says whether anything else may be given."""
     outlive_terminal()
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(f"{doc}\n\n{help_text()}")
@@ -43,6 +44,10 @@ def run(main, doc: str, flags=("--dry-run",), explain=None) -> None:
                and f"{argument.partition('=')[0]}=" not in flags]
     if unknown:
         fail(f"unknown option {unknown[0]}; it takes {', '.join((*flags, '--help'))}, and settings as environment variables")
+    if stray := [argument for argument in sys.argv[1:] if argument not in flags and not words]:
+        name, equals, _ = stray[0].partition("=")
+        fail(f"{stray[0]}: " + (f"settings go before the command, {stray[0]} python {Path(sys.argv[0]).name}" if equals else
+                                f"it takes {', '.join((*flags, '--help'))}, and settings as environment variables"))
     try:
         sys.exit(main())
     except (InputError, LogError) as error:
@@ -251,8 +256,8 @@ def report_end(run: Path, step: int, settings: Settings) -> None:
     if step < settings.trainer.steps:
         print(f"MAX_HOURS={settings.trainer.max_hours:g} reached at step {step}; go on with RESUME={run} python train_grpo.py")
     adapter = checkpoint_folder(run, step, settings.run.keep_every)
-    print(f"done: {step} steps in {run}, see report.html there; score it with LORA={adapter} "
-          "python run_probe.py", flush=True)
+    print(f"done: {step} steps in {run}, see report.html there; score it with CONFIG={quote(str(run / 'config.yaml'))} "
+          f"LORA={quote(str(adapter))} python run_probe.py", flush=True)
 
 
 def size(count: int) -> str:

@@ -4,13 +4,13 @@
     J   = sum over tokens of min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) / n_tokens,   rho = exp(logp - logp_sampler)
 
 after Shao et al. 2024 (arXiv 2402.03300) and Yu et al. 2025 (DAPO, arXiv 2503.14476).  This is the default; `rl/advantages.py`
-and `rl/objectives.py` have the other advantages and losses.  Departures from plain GRPO: no critic, no KL term, no reference
-model; two clip bounds; a token mean over the WHOLE optimiser step.  n_tokens counts the tokens of all groups with signal, is
+and `rl/objectives.py` have the other advantages and losses.  Departures from plain GRPO: no KL term, no reference model; two
+clip bounds; a token mean over the WHOLE optimiser step.  n_tokens counts the tokens of all groups with signal, is
 fixed before anything is cut into pieces, and divides the summed gradient once, at the end and in fp32, so neither the loss nor
 the gradient depends on the cutting (and half-precision backward passes see gradients of order one).  Groups in which every
 reward is equal have no signal: they are neither computed nor counted, unless an entropy bonus or a KL term is on.
 
-One group is one micro-batch, packed (`rl/packing.py`): its prompt is computed once, its samples carry no padding."""
+A micro-batch is one group, or some of its samples, packed (`rl/packing.py`): the prompt is computed once, no sample is padded."""
 
 from functools import partial
 from typing import NamedTuple

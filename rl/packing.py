@@ -26,7 +26,7 @@ class Sampled(NamedTuple):
 
 
 class Group(NamedTuple):
-    """One prompt's samples, packed."""
+    """A prompt and its samples, or some of them, packed."""
 
     tokens_Q: np.ndarray
     positions_Q: np.ndarray

@@ -17,12 +17,13 @@ import traceback
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rl.errors import InputError
 from rl.fitting import fitting_kwargs, nearest
+
+if TYPE_CHECKING:    # the sandbox's own command needs no packages
+    import numpy as np
 
 
 class TrainingSample(NamedTuple):
@@ -33,7 +34,7 @@ class TrainingSample(NamedTuple):
     tokens: int        # sampled ids, the stop id included
     finish: str        # "stop", or "length" where the token limit cut it
     metadata: dict     # what else the task says of itself
-    hidden_TD: np.ndarray | None = None    # the state that each token was drawn from, where the objective asks for them
+    hidden_TD: "np.ndarray | None" = None    # the state that each token was drawn from, where the objective asks for them
 
 
 class DataProvider(Protocol):

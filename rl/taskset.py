@@ -170,7 +170,7 @@ def load_tasks(data: DataSettings) -> Tasks:
     return Tasks(chosen[:data.n_tasks or len(chosen)], left_out)
 
 
-def held_out(settings: Settings) -> list[Task]:
+def evaluation_tasks(settings: Settings) -> list[Task]:
     """The tasks of the evaluations, none where EVAL_EVERY is 0; InputError where EVAL_TASKS asks for more than there are."""
     return first_held_out(settings, settings.evaluation.eval_tasks) if settings.evaluation.eval_every else []
 

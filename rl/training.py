@@ -14,8 +14,8 @@ from typing import NamedTuple
 from rl import checkpoint, grpo, lora
 from rl.datalog import Group, RunLog
 from rl.errors import InputError
-from rl.evaluate import Evaluation
 from rl.grpo import TrainState
+from rl.held_out import Evaluation
 from rl.loop import Prompt, train_step
 from rl.models.hub import hub_name
 from rl.progress import Progress

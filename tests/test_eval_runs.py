@@ -153,7 +153,7 @@ def test_the_tag_is_the_runs_own():
 # ---- one evaluation --------------------------------------------------------------------------------------------------
 
 def scripted(texts):
-    """A stand-in for rl.probe's probe: these answers in order, graded by the real grader."""
+    """A stand-in for the probe: these answers in order, graded by the real grader."""
     def probe(model, adapter, prompts, given, samples, *_, **__):
         tasks = [prompt.task for prompt in prompts for _ in range(samples)]
         said = [texts[task.name] for task in tasks]

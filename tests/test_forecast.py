@@ -92,6 +92,7 @@ def test_that_nothing_was_gained_can_be_seen():
     for found in (none, even):
         assert found.decided and not found.improved and found.gain.high < 0.06
         assert verdict(False, found) == "held" and verdict(True, found) == "did not hold"
+    assert not outcome([0.0] * 12, [0.0] * 12).decided, "twelve equal answers exclude no gain of 0.24"
     wide = outcome([1.0, 0.0] * 100, [0.0, 1.0] * 100)
     assert wide.gain.value == 0 and wide.gain.high > 0.06 and not wide.decided
     assert not outcome([0.0] * 200, [0.01] * 200).decided

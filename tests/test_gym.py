@@ -1,5 +1,5 @@
-"""rl/gym/client.py: questions are the package's own and the same in every process, answers score what the package says, farmable
-families are found out. The oracle (tests/gym_oracle.py) is the package itself in a process of its own, unlocked."""
+"""rl/gym/client.py and audit.py: questions are the package's own and the same in every process, answers score what the package
+says, farmable families are found out. The oracle (gym_oracle.py) is the package itself in a process of its own, unlocked."""
 import contextlib
 import json
 import os
@@ -233,7 +233,7 @@ def test_equal_answers_are_scored_once(gym, monkeypatch):
 
 # Families from text
 
-def test_families_from_text(gym):
+def test_model_families_from_text(gym):
     """Knobs in any order, canonical text, which reads as itself."""
     families = parse_families(" chain_sum : min_terms=2:max_terms=3:allow_negation=true, leg_counting,"
                               "basic_arithmetic:whitespace=no_space,codeio:input_prediction_probability=0.25,", gym)
@@ -319,7 +319,7 @@ def test_partial_credit_can_be_farmed_too(gym):
 
 
 @pytest.mark.known_bug(23)
-def test_families_whose_own_answers_fail_are_refused(gym):
+def test_model_families_whose_own_answers_fail_are_refused(gym):
     """rush_hour gives no answer at all; an example that is no answer is a problem but no refusal."""
     rush = audit(gym, Family("rush_hour"), range(3))
     logic = audit(gym, Family("propositional_logic"), range(500, 524))

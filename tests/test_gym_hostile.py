@@ -219,7 +219,7 @@ LOCKS = """
 import json, os, socket, sys
 sys.path.insert(0, {root!r})
 from rl.gym import _worker as worker
-kernel, scoring = worker._sibling("../_sandbox_kernel"), worker._sibling("_scoring")
+kernel, scoring = worker._loaded("../_sandbox_kernel"), worker._loaded("_scoring")
 
 def refused(call, *args):
     try:

@@ -82,7 +82,7 @@ def test_a_question_that_reads_like_a_held_out_one_is_not_trained_on():
         training_questions(FakeGym(distinct=10), family, 5, unseen)
 
 
-def test_families_as_text_and_as_a_list(monkeypatch):
+def test_model_families_as_text_and_as_a_list(monkeypatch):
     """FAMILIES' own text, or one text a family; asked for again, nothing is made again."""
     asked = []
     monkeypatch.setattr(gym_tasks, "drawn", lambda *arguments: asked.append(arguments) or ((), ()))

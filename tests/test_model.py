@@ -128,7 +128,7 @@ def test_config_is_read():
     assert ModelConfig.from_hf(HF) == ModelConfig.from_hf(nested) == CFG
 
 
-def test_families_are_three_fields():
+def test_model_families_are_three_fields():
     """qwen2 has biases, qwen3 normed heads, llama neither; llama3's scaling is read from either place, as `type` too."""
     found = {kind: ModelConfig.from_hf(HF | {"model_type": kind}) for kind in ("qwen2", "qwen3", "llama")}
     assert {kind: (cfg.attention_bias, cfg.qk_norm) for kind, cfg in found.items()} == {

@@ -78,10 +78,11 @@ def as_nobody(arguments):
     """Run a system Python as an ordinary user, in this repository; skips where that cannot be."""
     python = "/usr/bin/python3"
     call = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "capture_output": True, "text": True, "cwd": ROOT}
-    able = os.geteuid() == 0 and os.path.exists(python) and subprocess.run(
-        [python, "-B", "-c", "import sys, yaml, rl.sandbox_report; sys.exit(sys.version_info < (3, 11))"], **call).returncode == 0
-    if not able:
-        pytest.skip("needs root, and a /usr/bin/python3 of 3.11 or later with PyYAML that can read this folder as nobody")
+    if os.geteuid() or not os.path.exists(python):
+        pytest.skip(f"needs root, and {python}")
+    tried = subprocess.run([python, "-B", "-c", "import sys, yaml, rl.errors; print(sys.version_info >= (3, 11))"], **call)
+    if tried.stdout != "True\n":
+        pytest.skip(f"needs a {python} of 3.11 or later with PyYAML that can read this folder as nobody: {tried.stderr[-200:]}")
     return subprocess.run([python, "-B", *arguments], **call)
 
 

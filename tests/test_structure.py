@@ -17,7 +17,7 @@ from rl.settings import LEAVES, SECTIONS
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ("attention", "qwen2_jax")    # the first knows nothing of the second
 MIDDLE = {f"rl.{name}" for name in """
-    loop grading generate reward grpo checkpoint plan command evaluate recheck training graders hidden safe_grading
+    loop grading generate reward grpo checkpoint plan command held_out recheck training graders hidden safe_grading
     evaluation.probe evaluation.run_evaluation evaluation.zero_shot evaluation.sweep gym.proof gym.tasks""".split()}
 WITHOUT_JAX = {f"rl.{name}" for name in """
     reward sandbox _sandbox_worker taskset datalog compare config settings source errors progress tracker lock values advantages
@@ -149,7 +149,7 @@ def test_the_workers_import_nothing_of_ours(name, packages):
     if worker := modules().get(name):
         folder = ROOT / Path(*name.split(".")[:-1])
         paths = {(folder / f"{node.args[0].value}.py").resolve() for node in ast.walk(worker)
-                 if isinstance(node, ast.Call) and ast.unparse(node.func) == "_sibling"}
+                 if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_sibling", "_loaded")}
         siblings = {module for module in modules() if (ROOT / f"{module.replace('.', '/')}.py").resolve() in paths}
 
         assert siblings and top_packages(worker) == packages

@@ -2,7 +2,7 @@
 
 `plan` finds the runs and checks everything that can be wrong before a model is read; `evaluate` does one checkpoint. Settings are
 those of the run's config.yaml, and the environment wins as everywhere; answers are greedy, one a task, unless TEMPERATURE and
-N_SAMPLES are set there. Numbers and files: run_summary.py. Not here: training, and evaluations on the way (rl/evaluate.py)."""
+N_SAMPLES are set there. Numbers and files: run_summary.py. Not here: training, and evaluations on the way (rl/held_out.py)."""
 
 import hashlib
 import json

@@ -26,7 +26,7 @@ from rl.graders import check_tasks, objective_of_rewards
 from rl.registry import nearest
 from rl.settings import LEAVES, NAMES, Kwargs, Leaf, Settings, text_of, value_of, values_of
 from rl.storage import as_written, checkpoints
-from rl.taskset import BEGINNING, ahead, held_out, load_tasks
+from rl.taskset import BEGINNING, ahead, evaluation_tasks, load_tasks
 from rl.values import typed
 from rl.yaml_file import read_mapping
 
@@ -135,7 +135,7 @@ def points_of(config_file: str | Path, axes: Sequence[Axis], environ: Mapping[st
                 tasks[data] = load_tasks(settings.data)
             ahead(tasks[data], 0, BEGINNING, settings)
             check_tasks(tasks[data], objective, settings)
-            held_out(settings)
+            evaluation_tasks(settings)
         except config.SettingsError as error:
             problems += error.problems
             continue

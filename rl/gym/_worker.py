@@ -2,7 +2,7 @@
 
 Started as `python -P -B -W ignore _worker.py SECONDS` with PYTHONHASHSEED=0, without which five families ask other
 questions in every process. One JSON object a line comes in on stdin, one goes out on stdout; it ends with its stdin. It
-imports nothing of this project but two sibling files of standard-library code.
+imports nothing of this project but two files of standard-library code, by their paths.
 
 Answers, which may be hostile, are scored in locked-down children (_scoring.py). Nothing of the package is changed.
 """
@@ -25,7 +25,7 @@ KINDS = {int: "int", float: "float", bool: "bool", str: "str"}
 EXAMPLES = ("example_answer", "example_correct_answer", "possible_answer")   # where a family without one answer keeps one
 
 
-def _sibling(path):
+def _loaded(path):
     name, path = os.path.basename(path), os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{path}.py")
     spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -151,7 +151,7 @@ def main():
     except ImportError as error:
         say({"missing": describe(error)})
         return
-    kernel, scoring = _sibling("../_sandbox_kernel"), _sibling("_scoring")
+    kernel, scoring = _loaded("../_sandbox_kernel"), _loaded("_scoring")
     kernel.CPU_BACKSTOP_S = CPU_BACKSTOP_S
     layers, book = kernel.Layers(SLOT), Book(create_dataset, scoring.load_lazies)
     say({"version": importlib.metadata.version("reasoning-gym"), "families": families(DATASETS), "notes": layers.notes,

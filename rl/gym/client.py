@@ -1,4 +1,4 @@
-"""Reasoning Gym's families as tasks: their questions, and the scores of answers to them.
+"""Questions of Reasoning Gym's families, and scores of answers to them.
 
     with Gym() as gym:
         family, = parse_families("chain_sum:max_terms=3", gym)

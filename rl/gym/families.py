@@ -1,6 +1,6 @@
 """Which of Reasoning Gym's families are meant, with which knobs: read from a line of text.
 
-The families and knobs that exist, and what a family says against a value, are known to a running rl.gym.Gym."""
+The families and knobs that exist, and what a family says against a value, are known to a running Gym (client.py)."""
 
 import difflib
 import math

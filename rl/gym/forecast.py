@@ -3,7 +3,8 @@
 The rule looks at what training itself would see: a few groups of samples with their scores. A group whose scores are all equal
 gives no gradient, so too few groups that differ mean nothing to learn from; a mean near zero means that right answers are too
 rare to be found; a first answer that is nearly always right leaves nothing to gain. Its constants stand here and nowhere else.
-They were written down before any family was trained and are allowed to lose against the simpler rules beside them.
+They were written down before any family was trained and are allowed to lose against the simpler rules beside them. (How an
+outcome is decided was widened once afterwards; NOTES.md, section 2, says when and why.)
 
 Nothing here samples, trains or reads a file."""
 
@@ -90,10 +91,11 @@ def outcome(before: Sequence[float], after: Sequence[float]) -> Outcome:
     """The outcome from each task's score before and after, in the same order.
 
     A difference smaller than the resolution decides nothing, whatever its sign; but where the whole interval stays below it and
-    nothing speaks for a gain, there was none. Else no saying that a family will not improve could ever come true."""
-    gain, least = paired_bootstrap(before, after), resolution(len(before))
+    nothing speaks for a gain, there was none. Else no saying that a family will not improve could ever come true. Equal scores
+    resample to an interval of no width, so it is taken to reach to 3 / n at least, as far as n times nothing can tell."""
+    gain, least, n = paired_bootstrap(before, after), resolution(len(before)), len(before)
     improved = gain.p <= ALPHA and gain.value > 0
-    decided = abs(gain.value) >= least or (not improved and gain.high < least)
+    decided = abs(gain.value) >= least or (not improved and max(gain.high, 3 / n) < least)
     return Outcome(float(np.mean(before)), float(np.mean(after)), gain, improved, decided)
 
 

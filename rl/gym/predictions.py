@@ -33,7 +33,7 @@ class Predicted(NamedTuple):
     """One family's entry."""
 
     family: str
-    audit: dict           # what gold and garbage earn (rl/gym/client.py)
+    audit: dict           # what gold and garbage earn (audit.py)
     refused: str          # why nothing is predicted; "" otherwise
     scores: dict[str, list]    # "score", "strict", "lenient" of each sample of each task; empty where refused
 

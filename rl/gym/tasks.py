@@ -6,8 +6,8 @@
 
 Training takes seeds from 0, held-out questions those from EVALUATE_FROM, and a training question that reads like a held-out one
 is passed over. A family whose own answers do not score 1 is refused, one that pays for answers without skill is told of on stderr
-(rl/gym.audit). Questions are made and answers are scored in the worker of rl/gym.Gym: the provider closes its own again, the
-reward asks the one that the run opened (rl/graders.open_judge)."""
+(audit.py). Questions are made and answers are scored in the worker of client.Gym: the provider closes its own again, the reward
+asks the one that the run opened (rl/graders.open_judge)."""
 
 import sys
 import time

@@ -6,17 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rl import config, evaluate
+from rl import config, held_out
 from rl.combinations import training_problems
 from rl.errors import InputError
-from rl.evaluate import Evaluation, eval_metrics
 from rl.evaluation import probe as probe_module
 from rl.evaluation.probe import EVAL_STEP, PROBE_STEP, Probed, ProbeGrader
 from rl.generate import Rollouts
+from rl.held_out import Evaluation, eval_metrics
 from rl.loop import Prompt
 from rl.progress import evaluations
 from rl.settings import DataSettings
-from rl.taskset import held_out, load_tasks
+from rl.taskset import evaluation_tasks, load_tasks
 from tests.test_probe import ENTROPY, GROUPS, sample
 
 
@@ -28,7 +28,7 @@ def settings(**values):
 def test_evaluations_are_on_tasks_that_are_not_trained_on():
     """All held-out ones or the first EVAL_TASKS of them, whatever N_TASKS and TASK_NAMES choose for training; off, none."""
     every = load_tasks(DataSettings(split="heldout"))
-    names = lambda **values: [task.name for task in held_out(settings(**values))]  # noqa: E731
+    names = lambda **values: [task.name for task in evaluation_tasks(settings(**values))]  # noqa: E731
 
     assert names(eval_every=5, task_names="gcd", n_tasks=1) == [task.name for task in every]
     assert names(eval_every=5, eval_tasks=3) == [task.name for task in every[:3]]
@@ -39,7 +39,7 @@ def test_evaluations_are_on_tasks_that_are_not_trained_on():
 def test_more_tasks_than_are_held_out_are_refused():
     """The message names the setting that was wrong, not N_TASKS, and how many there are."""
     with pytest.raises(InputError, match="EVAL_TASKS=25, but 24 tasks of lc_easy are held out"):
-        held_out(settings(eval_every=1, eval_tasks=25))
+        evaluation_tasks(settings(eval_every=1, eval_tasks=25))
 
 
 @pytest.mark.parametrize("values, words", [
@@ -95,7 +95,7 @@ def test_no_more_is_at_work_than_in_a_step(monkeypatch, samples, parts):
 
     monkeypatch.setattr(probe_module, "sample", fake_sample)
     monkeypatch.setattr(probe_module, "step_key", lambda seed, step: keys.append((seed, step)))
-    monkeypatch.setattr(evaluate.ProbeGrader, "on", lambda *_: ProbeGrader(Alike(), Alike()))
+    monkeypatch.setattr(held_out.ProbeGrader, "on", lambda *_: ProbeGrader(Alike(), Alike()))
     prompts = [Prompt(SimpleNamespace(name=f"t{n}"), [], [1]) for n in range(5)]
     chosen = settings(eval_every=1, eval_samples=samples, tasks_per_step=3, group=4, seed=7)
     row = Evaluation.on(None, prompts, chosen).of(None, None)
