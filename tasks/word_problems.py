@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from rl.errors import InputError
+from rl.errors import InputError, together
 from rl.registry import register_data_provider
 from rl.words.answers import boxed_answer, gsm8k_gold
 from rl.words.text_rewards import TAG
@@ -139,9 +139,7 @@ def provide_svamp(path: str) -> Provided:
 @register_data_provider("math")
 def provide_math(path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = False) -> Provided:
     """The problems of MATH of some levels; whole_answers: only those whose answer is a whole number."""
-    if unknown := [level for level in levels if level not in LEVELS] or ([] if levels else ["none"]):
-        raise InputError(f"levels: {', '.join(map(str, unknown))}: MATH has the levels 1 to 5")
-    provided = _provide("math", path, ["**/*.json", "**/*.jsonl"], _math_task)
+    provided, _ = together(lambda: _provide("math", path, ["**/*.json", "**/*.jsonl"], _math_task), lambda: _check_levels(levels))
     kept, left_out = [], dict(provided.left_out)
     for task in provided.tasks:
         why = ("level unknown" if not task.level else "other level" if task.level not in levels else
@@ -159,9 +157,8 @@ def provide_math(path: str, levels: tuple[int, ...] = LEVELS, whole_answers: boo
 def provide_curriculum(gsm8k_path: str, math_path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = False,
                        stage_steps: int = 100) -> Curriculum:
     """GSM8K alone for stage_steps steps, then with the lowest of the levels in turn, and so on until all are open."""
-    if stage_steps < 1:
-        raise InputError(f"stage_steps={stage_steps} should be 1 or more")
-    parts = provide_gsm8k(gsm8k_path), provide_math(math_path, levels, whole_answers)
+    parts = together(lambda: provide_gsm8k(gsm8k_path), lambda: provide_math(math_path, levels, whole_answers),
+                     lambda: _check_steps(stage_steps))[:2]
     tasks = [task for part in parts for task in part.tasks]
     held_out = parts[0].held_out | parts[1].held_out
     trained = [i for i, task in enumerate(tasks) if task.name not in held_out]
@@ -172,6 +169,16 @@ def provide_curriculum(gsm8k_path: str, math_path: str, levels: tuple[int, ...] 
         raise InputError(f"the curriculum has no problem to train on of {', '.join(empty)}; leave them out of levels, or "
                          "give data that has them")
     return Curriculum(tasks, held_out, dict(Counter(parts[0].left_out) + Counter(parts[1].left_out)), tuple(pools), stage_steps)
+
+
+def _check_levels(levels):
+    if unknown := [level for level in levels if level not in LEVELS] or ([] if levels else ["none"]):
+        raise InputError(f"levels: {', '.join(map(str, unknown))}: MATH has the levels 1 to 5")
+
+
+def _check_steps(stage_steps):
+    if stage_steps < 1:
+        raise InputError(f"stage_steps={stage_steps} should be 1 or more")
 
 
 # ---- one row as a task -----------------------------------------------------------------------------------------------

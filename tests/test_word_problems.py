@@ -248,3 +248,5 @@ def test_the_curriculum_from_files(tmp_path):
         load("gsm8k_math_curriculum", gsm_folder, math_file, stage_steps="many")
     with pytest.raises(InputError, match="stage_steps=0"):
         load("gsm8k_math_curriculum", gsm_folder, math_file, stage_steps=0)
+    with pytest.raises(InputError, match=r"(?s)'gone'.*'nowhere'.*levels: 9: .*stage_steps=0"):
+        load("gsm8k_math_curriculum", "gone", "nowhere", levels=[9], stage_steps=0)
