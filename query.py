@@ -120,7 +120,8 @@ def graded_text(group: Group, weak: int) -> str:
     """The first sample with its grade, and the means over all."""
     first, found = group.samples[0], sample_metrics(group.samples)
     means = ", ".join(f"{label} {'-' if found[name] is None else format(found[name], '.3f')}" for label, name in (
-        ("pass rate", "pass_rate"), ("mean reward", "reward"), ("style of correct", "style"), ("depth of correct", "depth")))
+        ("pass rate", "pass_rate"), ("mean reward", "reward"), ("style of correct", "style"), ("depth of correct", "depth"))
+        if name in found)
     return (f"{shown(first.code)}\n\nthe first of {len(group.samples)} samples, {grade_text(first)}"
             f"{f'; {shown(first.detail)}' if first.detail else ''}\nall of them: {means}; {weak} passes fail on second cases")
 
