@@ -93,10 +93,11 @@ def all_tasks(data: DataSettings) -> dict[str, tuple]:
 
 
 def task_named(name: str, tasks: dict[str, tuple]):
-    """The task of that name; InputError tells the nearest one."""
+    """The task of that name; InputError tells one that is near, where there is one."""
     if name not in tasks:
-        near = difflib.get_close_matches(name, tasks, 1, 0)
-        raise InputError(f"--task {name}: there is no such task; the nearest name is {near[0]}; --list shows all {len(tasks)}")
+        near = difflib.get_close_matches(name, tasks, 1)
+        nearest = f"the nearest name is {near[0]}; " if near else ""
+        raise InputError(f"--task {name}: there is no such task; {nearest}--list shows all {len(tasks)}")
     return tasks[name][0]
 
 

@@ -216,7 +216,7 @@ def _from_key(path, key, value, section, problems) -> list[Given]:
     where = f"{path}: {section}." if section else f"{path}: "
     leaf = NAMES.get(key)
     if leaf is None:
-        near = difflib.get_close_matches(key.lower(), [*NAMES, *SECTIONS], n=1, cutoff=0.5)
+        near = difflib.get_close_matches(key.lower(), [*NAMES, *SECTIONS], n=1, cutoff=0.6)
         problems.append(f"{where}{key}: unknown setting; " +
                         (f"the nearest name is {near[0]}" if near else "--help lists the settings"))
     elif section not in (None, leaf.section):

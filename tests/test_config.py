@@ -336,7 +336,7 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     ("- steps\n", "holds a list"),
     ("steps: [\n", "'<stream end>' at line 2, column 1"), ("steps: 2026-13-45\n", "not valid YAML"),
     ("steps: " + "[" * 3000, "not valid YAML"),
-    ("zzzzqqqq: 1\n", "--help lists the settings"),
+    ("zzzzqqqq: 1\n", "--help lists the settings"), ("foo: 1\n", "foo: unknown setting; --help lists the settings"),
     ("trainer: {stepss: 1}\n", "trainer.stepss: unknown setting; the nearest name is steps"),
 ])
 def test_files_that_cannot_mean_what_they_say_are_refused(tmp_path, text, words):

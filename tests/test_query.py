@@ -93,7 +93,7 @@ def test_list_names_every_task(ask):
 
 @pytest.mark.parametrize("arguments, environ, words", [
     (["--task", "gdc"], {}, "nearest name is gcd"),
-    (["--task="], {}, "there is no such task"),
+    (["--task="], {}, "there is no such task; --list shows"),
     (["gcd"], {}, "--task gcd"),
     ([], {}, "give one of"),
     ([" "], {}, "give one of"),
