@@ -71,6 +71,8 @@ def main() -> int:
     seeds = proof.seeds_of(settings)
     predicting = "--predict-only" in sys.argv[1:]
     source, dtype, facts = command.find_model(settings)
+    if loaded.origins["dtype"] == config.OWN_DEFAULT:
+        facts["dtype"] = f"{dtype} ({config.OWN_DEFAULT})"
     out = Path(settings.run.out)
     if not predicting:
         document, digest = predictions.read(predictions_file(settings))

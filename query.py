@@ -93,10 +93,11 @@ def all_tasks(data: DataSettings) -> dict[str, tuple]:
 
 
 def task_named(name: str, tasks: dict[str, tuple]):
-    """The task of that name; InputError tells the nearest one."""
+    """The task of that name; InputError tells one that is near, where there is one."""
     if name not in tasks:
-        near = difflib.get_close_matches(name, tasks, 1, 0)
-        raise InputError(f"--task {name}: there is no such task; the nearest name is {near[0]}; --list shows all {len(tasks)}")
+        near = difflib.get_close_matches(name, tasks, 1)
+        nearest = f"the nearest name is {near[0]}; " if near else ""
+        raise InputError(f"--task {name}: there is no such task; {nearest}--list shows all {len(tasks)}")
     return tasks[name][0]
 
 
@@ -120,7 +121,8 @@ def graded_text(group: Group, weak: int) -> str:
     """The first sample with its grade, and the means over all."""
     first, found = group.samples[0], sample_metrics(group.samples)
     means = ", ".join(f"{label} {'-' if found[name] is None else format(found[name], '.3f')}" for label, name in (
-        ("pass rate", "pass_rate"), ("mean reward", "reward"), ("style of correct", "style"), ("depth of correct", "depth")))
+        ("pass rate", "pass_rate"), ("mean reward", "reward"), ("style of correct", "style"), ("depth of correct", "depth"))
+        if name in found)
     return (f"{shown(first.code)}\n\nthe first of {len(group.samples)} samples, {grade_text(first)}"
             f"{f'; {shown(first.detail)}' if first.detail else ''}\nall of them: {means}; {weak} passes fail on second cases")
 

@@ -21,7 +21,7 @@ from rl.pages.report import gather
 from rl.pages.report_page import write
 from rl.pages.signs import signs_of, signs_text
 from rl.progress import evaluations
-from rl.settings import Settings, text_of
+from rl.settings import Settings
 from rl.settings_help import help_text
 from rl.signals import Interrupted
 from rl.storage import ROOT, checkpoint_folder, folder_of
@@ -108,7 +108,7 @@ def with_memory(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: i
 
 def memory_facts(loaded: config.Loaded) -> dict[str, str]:
     """What the log says of the memory plan."""
-    m, origins = loaded.settings.model, loaded.origins
+    m, origins = loaded.settings.model, dict.fromkeys(loaded.origins, "default") | config.provenance(loaded)
     part = "whole groups" if m.update_samples >= loaded.settings.generation.group else f"{m.update_samples} samples of a group"
     return {"remat": f"{m.remat} ({origins['remat']})", "backward pass": f"of {part} at a time ({origins['update_samples']})"}
 
@@ -226,9 +226,7 @@ def announce(loaded: config.Loaded, facts: dict[str, str], file=None) -> None:
     """The lines at the start: warnings, what was set, and the facts that have a text; to stdout unless a file is given."""
     for line in loaded.warnings:
         print(f"warning: {line}", file=file)
-    given = [f"{name.upper()}={text_of(value)}" for name, (value, origin) in given_values(loaded).items()
-             if origin != "default" and not origin.startswith("auto")]
-    for name, value in {"set": " ".join(given) or "nothing, all defaults", **facts}.items():
+    for name, value in {"set": " ".join(config.chosen(loaded)) or "nothing, all defaults", **facts}.items():
         if value:
             print(f"{name:>15}: {value}", file=file, flush=True)
 
@@ -238,11 +236,6 @@ def clip_fact(settings: Settings) -> str:
     one = "one update per batch, so the token ratio is 1 and the clip never acts (UPDATES_PER_BATCH changes that)"
     rounding = settings.objective.loss == "gspo"  # its bounds are so narrow that half precision alone can reach them
     return one if settings.objective.updates_per_batch == 1 and not rounding else ""
-
-
-def given_values(loaded: config.Loaded) -> dict:
-    """Leaf name -> (value, origin)."""
-    return {name: (config.value_of(loaded.settings, name), origin) for name, origin in loaded.origins.items()}
 
 
 def report_end(run: Path, step: int, settings: Settings) -> None:

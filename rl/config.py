@@ -22,7 +22,7 @@ from rl.storage import as_written, located, place
 from rl.values import typed
 from rl.yaml_file import read_mapping
 
-__all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "decide", "dump", "from_run", "listing",
+__all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "chosen", "decide", "dump", "from_run", "listing",
            "load", "provenance", "recorded"]
 
 
@@ -35,10 +35,13 @@ class SettingsError(InputError):
 
 
 class Loaded(NamedTuple):
-    """Settings, where each came from ("default", "CONFIG <file>", "env <NAME>", "run <folder>"), and warnings."""
+    """Settings, where each came from ("default", "CONFIG <file>", "env <NAME>", "run <folder>"), and warnings.
+
+    `before` has the former value of each setting that a resume changes."""
     settings: Settings
     origins: dict[str, str]
     warnings: list[str]
+    before: dict[str, Any] = {}
 
 
 class Given(NamedTuple):
@@ -56,6 +59,7 @@ SECTION_ALIASES = {"rewards": "reward", "experiment": "run"}    # as other train
 ABOUT, ORIGINS = "about", "origins"
 SWEEP = "sweep"    # a grid for scripts/sweep.py, which reads it; whoever trains by that file trains what the rest says
 PREFIXES = {"TRAIN", "TRAINING", "GRPO", *(section.upper() for section in SECTIONS)}   # that one may put before a name
+OWN_DEFAULT = "this command's default"    # an origin
 PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
 
 
@@ -69,7 +73,7 @@ def load(environ, training=False, own: dict[str, Any] | None = None) -> Loaded:
     config = environ.get("CONFIG", "").strip()
     from_file = _accept(_read_yaml(config, problems), problems) if config else {}
     from_env = _accept(_read_environ(environ), problems)
-    chosen = {name: (value, "this command's default") for name, value in (own or {}).items()} | from_file | from_env
+    chosen = {name: (value, OWN_DEFAULT) for name, value in (own or {}).items()} | from_file | from_env
     if "resume" in chosen and (folder := chosen["resume"][0]):
         return from_run(str(place(chosen.get("cache_dir", ("",))[0], "runs", folder)), environ)
     return _finish(chosen, problems, environ, training)
@@ -89,7 +93,9 @@ def from_run(folder, environ) -> Loaded:
     problems += _forbidden(folder, saved, asked)
     changed = {name: given for name, given in asked.items() if LEAVES[name].on_resume}
     here = {"out": (str(folder), f"run {folder}"), "resume": (str(folder), "env RESUME")}
-    return _finish(saved | changed | here, problems, environ, training=True)
+    kept = {name: saved.get(name, (LEAVES[name].default,))[0] for name in changed}
+    before = {name: kept[name] for name, (value, _) in changed.items() if value != kept[name]}
+    return _finish(saved | changed | here, problems, environ, training=True)._replace(before=before)
 
 
 def _forbidden(folder, saved, asked) -> list[str]:
@@ -149,6 +155,16 @@ def provenance(loaded: Loaded) -> dict[str, str]:
     return found
 
 
+def chosen(loaded: Loaded) -> list[str]:
+    """NAME=value of all that somebody set; of a resumed run first what this resume changes, with the former value."""
+    origins = provenance(loaded) if loaded.settings.run.resume else loaded.origins
+    names = [name for name, origin in origins.items()
+             if origin not in ("default", OWN_DEFAULT) and not origin.startswith("auto")]
+    said = {name: f"{name.upper()}={text_of(value_of(loaded.settings, name))}" for name in names}
+    changed = [f"{said.pop(name)} (was {text_of(value) or 'blank'})" for name, value in loaded.before.items()]
+    return [*changed, *said.values()]
+
+
 def check_training(settings: Settings) -> None:
     """Refuse settings that each are legal but with which training is meaningless; probes do without this."""
     if problems := training_problems(settings):
@@ -200,7 +216,7 @@ def _from_key(path, key, value, section, problems) -> list[Given]:
     where = f"{path}: {section}." if section else f"{path}: "
     leaf = NAMES.get(key)
     if leaf is None:
-        near = difflib.get_close_matches(key.lower(), [*NAMES, *SECTIONS], n=1, cutoff=0.5)
+        near = difflib.get_close_matches(key.lower(), [*NAMES, *SECTIONS], n=1, cutoff=0.6)
         problems.append(f"{where}{key}: unknown setting; " +
                         (f"the nearest name is {near[0]}" if near else "--help lists the settings"))
     elif section not in (None, leaf.section):

@@ -2,7 +2,8 @@
 
 Files grow by whole rows that are on the disk before the call returns. A crash can tear only the last row, and resuming
 drops it. Every row carries its step, so going back to a checkpoint is cutting all files after that step. A value that
-does not exist (the style of correct answers when none was correct) is null, never 0 and never NaN, which JSON lacks.
+does not exist (the style of correct answers when none was correct) is null, never 0 and never NaN, which JSON lacks;
+what such answers never have (the style of answers in words) has no key.
 
 Not here: checkpoints, config.yaml and report.html.
 """
@@ -87,15 +88,16 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
 
 
 def sample_metrics(samples: Sequence[Sample]) -> dict[str, float | None]:
-    """Means over samples; style, depth, calls, pure and idle over correct ones only."""
+    """Means over samples; style, depth, calls, pure and idle over correct ones only, and where there are programs at all."""
     counting = graded(samples)
     correct = [s for s in counting if s.correct]
     ended = [s.tokens for s in samples if s.finish == "stop"]
     lengths = [s.tokens for s in samples]
     verdicts = Counter(s.verdict for s in samples)
+    qualities = QUALITIES if any(s.style is not None for s in samples) else ()
     return {"reward": _mean(s.reward for s in counting),
             "pass_rate": _mean(s.correct for s in counting),
-            **{name: _mean(value for s in correct if (value := getattr(s, name)) is not None) for name in QUALITIES},
+            **{name: _mean(value for s in correct if (value := getattr(s, name)) is not None) for name in qualities},
             "completions/mean_length": _mean(lengths),
             "completions/min_length": min(lengths, default=None),
             "completions/max_length": max(lengths, default=None),

@@ -39,10 +39,10 @@ def pick_attention(wanted: str, cfg: ModelConfig, dtype) -> tuple[ModelConfig, s
         mask = jnp.ones((1, 1, 64, 64), bool)
         jax.nn.dot_product_attention(q_BTHC, kv_BSKC, kv_BSKC, mask=mask, implementation="cudnn").block_until_ready()
     except Exception as error:  # each jax version refuses in its own way: wrong platform, dtype, head size, missing library
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")
         if wanted == "cudnn":
-            raise InputError(f"ATTENTION=cudnn does not run here ({reason}): use ATTENTION=auto or einsum") from error
-        return cfg, f"cudnn does not run here ({reason})"
+            raise InputError(f"ATTENTION=cudnn does not run here: {reason}; use ATTENTION=auto or einsum") from error
+        return cfg, f"cudnn does not run here: {reason}"
     return replace(cfg, attention="cudnn"), "cudnn runs here"
 
 

@@ -37,6 +37,7 @@ from rl.words.answers import final_answer
 __all__ = ["RewardGrader", "combining", "grader_of", "latent", "objective_of_rewards", "open_judge", "runs_code",
            "text_rewards"]
 PROGRAM, FAMILY = "lisp_reward", "reasoning_gym_reward"    # the rewards that a judge gives: what open_judge opens
+JUDGES = {"reference": "lisp", "family": "reasoning_gym", "answer": "additive or weighted_length_penalty"}    # of what a task has
 AS_IT_IS = {"lisp": PROGRAM, "reasoning_gym": FAMILY}    # the objectives that pay one of them and nothing else
 
 
@@ -115,15 +116,14 @@ def grader_of(judge, tasks: Sequence, settings: Settings, case_shift: int = 0):
 def check_tasks(tasks: Sequence, objective: Objective, settings: Settings) -> None:
     """InputError where the tasks are not what the rewards judge: programs, a family's questions, or answers to compare with."""
     names, combine = objective.reward_names(), f"COMBINE={settings.objective.combine}"
-    judged = {PROGRAM: ("reference", "pays for programs", "asks for none: set COMBINE=reasoning_gym for Reasoning Gym's "
-                        "families, additive or weighted_length_penalty for other answers"),
-              FAMILY: ("family", "pays what a family's scorer says", "is of no family: set TASKS=reasoning_gym, or another "
-                       "COMBINE")}
-    asked = [judged[name] for name in judged if name in names] or [
-        ("answer", "compares answers", "has none to compare with: set COMBINE=lisp or reasoning_gym, or another TASKS")]
+    judged = {PROGRAM: ("reference", "pays for programs", "asks for none"),
+              FAMILY: ("family", "pays what a family's scorer says", "is of no family")}
+    asked = [judged[name] for name in judged if name in names] or [("answer", "compares answers", "has none to compare with")]
     for needed, does, lacks in asked:
-        if wrong := [task.name for task in tasks if getattr(task, needed, None) is None]:
-            raise InputError(f"{combine} {does}, and {wrong[0]} of TASKS={settings.data.tasks} {lacks}")
+        if wrong := [task for task in tasks if getattr(task, needed, None) is None]:
+            ways = [f"COMBINE={way}" for has, way in JUDGES.items() if getattr(wrong[0], has, None) is not None]
+            raise InputError(f"{combine} {does}, and {wrong[0].name} of TASKS={settings.data.tasks} {lacks}: set "
+                             f"{', or '.join([*ways, 'another TASKS'])}")
 
 
 class RewardGrader:

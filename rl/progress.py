@@ -1,6 +1,7 @@
 """Where a run stands: on a terminal one bar that is redrawn and gone at the end, elsewhere one plain line a step.
 
-The time to go comes from the last steps' own times, so compiling in the first step soon stops counting. Whatever is
+The bar's rate and the time to go come from the last steps' own times, so compiling in the first step soon stops counting; a
+line has its own step's rate. Whatever is
 printed while the bar is there, warnings too, appears above it. Nothing here is logged: that is rl/datalog.py.
 """
 
@@ -43,13 +44,14 @@ class Progress:
         """A step has ended that graded this many rollouts: redraw the bar, or print a line."""
         self.recent.append((metrics["step_time"], rollouts))
         seconds, done = map(sum, zip(*self.recent, strict=True))
-        rate, left = done / max(seconds, 1e-9), seconds / len(self.recent) * (self.steps - step)
+        pace, left = done / max(seconds, 1e-9), seconds / len(self.recent) * (self.steps - step)
         left += self.eval_seconds * evaluations(step, self.steps, self.eval_every)
         if self.live:
-            figures = [f"eta {clock(left)}", f"{rate:.2f} rollouts/s", f"reward {shown(metrics, 'reward', '.3f')}",
-                       f"pass {shown(metrics, 'pass_rate', '.3f')}", f"style {shown(metrics, 'style', '.3f')}"]
+            figures = [f"eta {clock(left)}", f"{pace:.2f} rollouts/s", f"reward {shown(metrics, 'reward', '.3f')}",
+                       f"pass {shown(metrics, 'pass_rate', '.3f')}", *qualities(metrics, style=".3f")]
             self._show(bar_text(step, self.steps, figures, self._columns()))
         else:
+            rate = rollouts / max(metrics["step_time"], 1e-9)
             print(step_line(step, self.steps, metrics, rate, left), file=self.stream, flush=True)
 
     def evaluated(self, step: int, metrics: dict) -> None:
@@ -117,10 +119,10 @@ def bar_text(step: int, steps: int, figures: list[str], columns: int) -> str:
 
 
 def step_line(step: int, steps: int, metrics: dict, rate: float, left: float) -> str:
-    """One step in one line; `rate` in rollouts a second, `left` in seconds."""
+    """One step in one line; `rate` in rollouts a second of this step, `left` in seconds."""
     signal = metrics.get("frac_reward_zero_std")
     parts = [f"step {step}/{steps}", f"reward {shown(metrics, 'reward', '.3f')}", f"pass {shown(metrics, 'pass_rate', '.3f')}",
-             f"style {shown(metrics, 'style', '.3f')}", f"depth {shown(metrics, 'depth', '.2f')}",
+             *qualities(metrics, style=".3f", depth=".2f"),
              f"signal {'-' if signal is None else format(1 - signal, '.2f')}", f"entropy {shown(metrics, 'entropy', '.3f')}",
              f"length {shown(metrics, 'completions/mean_length', '.0f')}", f"grad {shown(metrics, 'grad_norm', '.3g')}",
              f"dLoRA {shown(metrics, 'lora_delta_norm', '.3g')}", f"{metrics['step_time']:.1f} s", f"{rate:.2f} rollouts/s",
@@ -134,7 +136,7 @@ def eval_line(step: int, steps: int, metrics: dict) -> str:
     """One evaluation in one line, its figures named as in a step's."""
     own = {name.removeprefix("eval/"): value for name, value in metrics.items()}
     parts = [f"eval {step}/{steps}", f"reward {shown(own, 'reward', '.3f')}", f"pass {shown(own, 'pass_rate', '.3f')}",
-             f"style {shown(own, 'style', '.3f')}", f"depth {shown(own, 'depth', '.2f')}",
+             *qualities(own, style=".3f", depth=".2f"),
              f"solved {own['solved_at_least_once']} of {own['tasks']} held-out tasks", f"entropy {shown(own, 'entropy', '.3f')}",
              f"length {shown(own, 'completions/mean_length', '.0f')}", f"{own['time']:.1f} s"]
     return "  ".join(parts)
@@ -143,6 +145,11 @@ def eval_line(step: int, steps: int, metrics: dict) -> str:
 def evaluations(first: int, steps: int, every: int) -> int:
     """How many evaluations are due from step `first` to the last: at multiples of `every` (0: none) and at the last."""
     return steps // every - (first - 1) // every + bool(steps % every) if every else 0
+
+
+def qualities(metrics: dict, **forms: str) -> list[str]:
+    """What programs have, each with its name; where the metrics do not know the name, as of answers in words, nothing."""
+    return [f"{name} {shown(metrics, name, form)}" for name, form in forms.items() if name in metrics]
 
 
 def shown(metrics: dict, name: str, form: str) -> str:

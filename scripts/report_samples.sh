@@ -7,7 +7,7 @@
 #   scripts/report_samples.sh PID RUN SAMPLES.md   from the repository's folder: the page that README.md shows, remade
 #   scripts/report_samples.sh --foreground PID     stay on this terminal; else it goes on without, and prints its log
 #
-# The process may be anybody's, and may have ended already. When a stage fails, the last line names it and its exit code is
+# The process may be anybody's, and may have ended already: then the page is made at once. When a stage fails, the last line names it and its exit code is
 # this script's.
 set -euo pipefail
 # shellcheck source=scripts/unattended.sh
@@ -33,7 +33,7 @@ started() {    # when process $1 began, in clock ticks; nothing once it has ende
 wait_for() {    # until process $1 has ended; a later process of the same number is not it
     local first
     first=$(started "$1")
-    [ -n "$first" ] || say "no process $1: it has ended"
+    [ -n "$first" ] || say "there is no process $1: it has ended, or never was; the page is made now, of $run"
     while [ -n "$first" ] && [ "$(started "$1")" = "$first" ]; do sleep 1; done
 }
 

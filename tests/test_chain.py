@@ -450,7 +450,8 @@ def test_the_newest_run_is_taken_where_none_is_named(repo, tmp_path):
         os.utime(path, (1e9 - age, 1e9 - age))
     done = samples(repo, 2**22 + 1, cwd=home)    # beyond any process id
     assert done.returncode == 0, done.stderr
-    assert "it has ended" in done.stdout and json.loads((repo / "calls").read_text())[1][0] == "runs/new chain"
+    assert f"there is no process {2**22 + 1}: it has ended, or never was; the page is made now, of runs/new chain" in done.stdout
+    assert json.loads((repo / "calls").read_text())[1][0] == "runs/new chain"
     assert (home / "runs/new chain/SAMPLES.md").read_text() == "samples"
 
 

@@ -77,6 +77,9 @@ def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
     assert "REMAT" not in said and "UPDATE_SAMPLES" not in said, "nobody set it"
     (tmp_path / "config.yaml").write_text(config.dump(small.settings))
     assert chosen(decided(RESUME=str(tmp_path))) == ("full", 1)
+    assert command.memory_facts(decided(RESUME=str(tmp_path)))["remat"] == "full (not recorded)"
+    (tmp_path / "config.yaml").write_text(config.dump(small.settings, None, config.provenance(small)))
+    assert command.memory_facts(decided(RESUME=str(tmp_path))) == command.memory_facts(small), "the reason of the start"
 
 
 def test_the_machine_is_asked_where_nothing_is_set(monkeypatch):

@@ -336,7 +336,7 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     ("- steps\n", "holds a list"),
     ("steps: [\n", "'<stream end>' at line 2, column 1"), ("steps: 2026-13-45\n", "not valid YAML"),
     ("steps: " + "[" * 3000, "not valid YAML"),
-    ("zzzzqqqq: 1\n", "--help lists the settings"),
+    ("zzzzqqqq: 1\n", "--help lists the settings"), ("foo: 1\n", "foo: unknown setting; --help lists the settings"),
     ("trainer: {stepss: 1}\n", "trainer.stepss: unknown setting; the nearest name is steps"),
 ])
 def test_files_that_cannot_mean_what_they_say_are_refused(tmp_path, text, words):
@@ -575,10 +575,24 @@ def test_origins_are_recorded_and_outlive_resumes(tmp_path):
     assert load({"CONFIG": str(run / "config.yaml")}).settings.trainer.steps == 9, "the record is no setting"
 
 
+def test_what_was_chosen_is_told_from_what_was_not(tmp_path):
+    """Neither defaults, a command's own included, nor what "auto" came to; a resume first names what it changes."""
+    run = tmp_path / "run"
+    own = config.load({"STEPS": "6", "MAX_HOURS": "2", "OUT": str(run)}, own={"group": 4, "seed": 5})
+    assert config.chosen(own) == ["STEPS=6", "MAX_HOURS=2.0", f"OUT={run}"]
+    saved(config.decide(own, "remat", "full", "it fits"), run)
+    assert config.chosen(load({"RESUME": str(run)})) == ["STEPS=6", "MAX_HOURS=2.0"]
+    resumed = load({"RESUME": str(run), "MAX_HOURS": "3", "STEPS": "6", "SAVE_EVERY": "7"})
+    assert config.chosen(resumed) == ["MAX_HOURS=3.0 (was 2.0)", "SAVE_EVERY=7 (was 25)", "STEPS=6"]
+    saved(resumed, run)
+    assert config.chosen(load({"RESUME": str(run)})) == ["STEPS=6", "MAX_HOURS=3.0", "SAVE_EVERY=7"], "it is the run's own now"
+
+
 def test_a_run_older_than_the_record_says_so(tmp_path):
     """Values that differ from the defaults are marked, defaults are left out."""
     folder = run_folder(tmp_path, STEPS="3")
     assert config.provenance(load({"RESUME": folder})) == {"steps": "not recorded"}
+    assert config.chosen(load({"RESUME": folder, "SAVE_EVERY": "7"})) == ["SAVE_EVERY=7 (was 25)", "STEPS=3"]
 
 
 def test_an_adapter_brings_its_rank_and_alpha():

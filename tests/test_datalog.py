@@ -16,7 +16,7 @@ NAN = float("nan")
 
 def sample(correct=True, style=0.4, code="def f(x):\n    return x\n", tokens=10, finish="stop", verdict=None, **rest):
     verdict = verdict or ("pass" if correct else "wrong_answer")
-    reward = NAN if verdict == "internal_error" else (1 + 0.5 * style if correct else 0.0)
+    reward = NAN if verdict == "internal_error" else (1 + 0.5 * (style or 0.0) if correct else 0.0)
     grade = {"depth": 2, "calls": 1, "pure": True, "idle": 0, "detail": "", "flags": ()} | rest
     return Sample(text=code, tokens=tokens, finish=finish, code=code, verdict=verdict, correct=correct, reward=reward,
                   style=style, **grade)
@@ -67,6 +67,14 @@ def test_what_does_not_exist_is_none():
     m = step_metrics([group(sample(False, verdict="internal_error"))])
     assert all(m[name] is None for name in ("reward", "reward_std", "pass_rate", "frac_mixed", "frac_reward_zero_std"))
     assert step_metrics([])["completions/max_length"] is None
+
+
+def test_answers_in_words_have_no_style():
+    """No key at all, so that whoever shows the metrics can leave the names out; one program is enough for all of them."""
+    words = sample(**dict.fromkeys(datalog.QUALITIES), verdict="right")
+    assert not {*datalog.QUALITIES} & {*step_metrics([group(words, words)])}
+    assert step_metrics([group(words, words)])["pass_rate"] == 1.0
+    assert step_metrics([group(words, sample(False))])["style"] is None and step_metrics([group(words, sample())])["style"] == 0.4
 
 
 def test_reward_std_is_the_mean_of_the_groups_own():

@@ -164,11 +164,11 @@ def test_kwargs_that_are_no_mapping(text):
 
 
 def test_tasks_that_a_reward_cannot_judge():
-    """Programs have no answer to compare with, word problems no program to run: named with what to set."""
+    """Programs have no answer to compare with, word problems no program to run: named with what fits, and that alone."""
     programs = load_tasks(settings(task_names="gcd", split="all").data)
-    with pytest.raises(InputError, match="gcd .*has none to compare"):
+    with pytest.raises(InputError, match="gcd .*has none to compare with: set COMBINE=lisp, or another TASKS$"):
         check_tasks(programs, objective_of_rewards(settings(combine="additive")), settings(combine="additive"))
-    with pytest.raises(InputError, match="a of TASKS=.* asks for none"):
+    with pytest.raises(InputError, match="a of TASKS=.* asks for none: set COMBINE=additive or weighted_length_penalty, or an"):
         check_tasks(TASKS, objective_of_rewards(settings()), settings())
 
 

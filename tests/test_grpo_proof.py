@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,6 +109,27 @@ def test_scoring_has_the_time_that_was_set(monkeypatch, tmp_path):
     monkeypatch.setenv("SCORE_SECONDS", "7.5")
     with pytest.raises(Given, match="7.5"):
         grpo_proof.main()
+
+
+def test_the_start_says_what_was_set_and_no_more(monkeypatch, tmp_path, capsys, tiny_model):
+    """The command's own defaults are nobody's choice, DTYPE's neither; what a flag or a variable says is."""
+    monkeypatch.setattr(grpo_proof, "open_judge", lambda settings: nullcontext(SimpleNamespace(version="1", families={})))
+    monkeypatch.setattr(grpo_proof, "parse_families", lambda *_: [])
+    monkeypatch.setattr(grpo_proof.predictions, "fingerprint", lambda params: "f")
+    monkeypatch.setattr(grpo_proof, "predict", lambda work, families: 0)
+
+    def said(**more):
+        monkeypatch.setattr(sys, "argv", ["grpo_proof.py", "--predict-only", "--out", str(tmp_path), "--steps", "9"])
+        for name, value in more.items():
+            monkeypatch.setenv(name, value)
+        assert grpo_proof.main() == 0
+        return dict(line.strip().split(": ", 1) for line in capsys.readouterr().out.splitlines())
+
+    monkeypatch.setenv("MODEL", str(tiny_model))
+    lines = said()
+    assert lines["set"] == f"MODEL={tiny_model} STEPS=9 OUT={tmp_path}"
+    assert lines["dtype"] == "float32 (this command's default)"
+    assert said(DTYPE="float32")["dtype"] == "float32 (DTYPE says so)"
 
 
 # From end to end

@@ -71,6 +71,13 @@ def test_another_experiment_is_refused_with_all_its_differences(out):
         assert part in said, part
 
 
+def test_a_family_far_from_all_has_no_nearest(out):
+    """What was predicted is listed; a name that has nothing in common with it would only mislead."""
+    with pytest.raises(InputError, match="xyz was not predicted; predicted were") as caught:
+        check(out, families=["xyz"])
+    assert "nearest" not in str(caught.value)
+
+
 def test_a_rule_that_was_changed_is_refused(out, monkeypatch):
     """Predictions made under other constants are not this rule's."""
     monkeypatch.setattr(predictions.forecast, "SIGNAL_MIN", 0.2)

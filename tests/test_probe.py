@@ -74,6 +74,7 @@ def test_answers_in_words_have_no_style():
     word = sample()._replace(style=None, depth=None, calls=None, pure=None, idle=None)
     only = report([Group("a", [], [word]), Group("b", [], [word])], [1.0, 2.0])
     assert only["summary"]["style"]["value"] is None and "style of correct      -  [-, -]" in probe_text(only)
+    assert "\nattempts on the grader: 0.0 in" in probe_text(only)
     assert only["summary"]["pass_rate"]["value"] == 1.0 and "style" in comparison_text(compare(only, only), ["x", "y"])
     mixed = measure(rows_of([Group("a", [], [word, sample(style=0.2)]), Group("b", [], [word])], [1.0, 1.0]))
     assert mixed["style"].value == 0.2

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rl.progress import LEAST, WIDEST, Progress, bar_text, clock, step_line
+from rl.progress import LEAST, WIDEST, Progress, bar_text, clock, eval_line, step_line
 
 ROOT = Path(__file__).resolve().parent.parent
 METRICS = {"reward": 0.8125, "pass_rate": 0.75, "style": None, "depth": 2.5, "frac_reward_zero_std": 0.25, "entropy": 0.1,
@@ -87,14 +87,32 @@ def test_the_bar_fits_any_terminal(columns, step):
         assert width <= WIDEST and len(inside[1]) == int(width * min(step, 600) / 600) and (columns < 40 or width >= LEAST)
 
 
+def test_answers_in_words_have_no_style():
+    """What a run's metrics do not know is in none of its lines, nor in the bar; what is only missing in this step has a dash."""
+    words = {name: value for name, value in METRICS.items() if name not in ("style", "depth")}
+    assert step_line(3, 10, words, 2.0, 3725.4) == step_line(3, 10, METRICS, 2.0, 3725.4).replace("  style -  depth 2.50", "")
+    own = {name: value for name, value in EVALUATED.items() if name not in ("eval/style", "eval/depth")}
+    assert eval_line(0, 10, own) == eval_line(0, 10, EVALUATED).replace("  style -  depth 2.00", "")
+    for metrics, shown in ((words, False), (METRICS, True)):
+        with on_terminal() as terminal, pytest.MonkeyPatch.context() as patch, Progress(4) as progress:
+            patch.setattr(progress, "_columns", lambda: 200)
+            progress.step(1, metrics, 8)
+            assert ("style -" in terminal.screen()[0]) == shown and "pass 0.750" in terminal.screen()[0]
+
+
 def test_pace_and_time_to_go_by_hand(capsys):
-    """From the last twenty steps: the first, which compiles, no longer counts then."""
+    """A line has its own step's rate. The bar's, and the time to go, are from the last twenty steps: the first, which compiles,
+    no longer counts then."""
     progress = Progress(100)
     for step, seconds in enumerate([600.0, *[2.0] * 19, 4.0], 1):
         progress.step(step, METRICS | {"step_time": seconds}, 8)
     first, *_, last = capsys.readouterr().out.splitlines()
     assert "0.01 rollouts/s  eta 16:30:00" in first
-    assert f"{160 / 42:.2f} rollouts/s  eta {clock(42 / 20 * 79)}" in last
+    assert f"4.0 s  2.00 rollouts/s  eta {clock(42 / 20 * 79)}" in last
+    with on_terminal() as terminal:
+        progress.stream, progress.live = terminal, True
+        progress.step(22, METRICS | {"step_time": 4.0}, 8)
+        assert f"eta {clock(44 / 20 * 78)}  {160 / 44:.2f} rollouts/s" in terminal.screen()[0]
 
 
 EVALUATED = {"eval/reward": 0.75, "eval/pass_rate": 0.5, "eval/style": None, "eval/depth": 2.0, "eval/entropy": 0.25,

@@ -93,7 +93,7 @@ def test_list_names_every_task(ask):
 
 @pytest.mark.parametrize("arguments, environ, words", [
     (["--task", "gdc"], {}, "nearest name is gcd"),
-    (["--task="], {}, "there is no such task"),
+    (["--task="], {}, "there is no such task; --list shows"),
     (["gcd"], {}, "--task gcd"),
     ([], {}, "give one of"),
     ([" "], {}, "give one of"),
@@ -121,3 +121,5 @@ def test_the_numbers_by_hand():
     assert "the first of 4 samples, wrong_answer: reward 0.000" in text and "case 1\\x1b[2J" in text and "\x1b" not in text
     assert "pass rate 0.667, mean reward 0.800, style of correct 0.400, depth of correct 2.500; 1 passes fail" in text
     assert "style of correct -" in query.graded_text(Group("t", [], [sample(False)]), 0)
+    words = sample()._replace(style=None, depth=None, calls=None, pure=None, idle=None)
+    assert "mean reward 1.200; 0 passes" in query.graded_text(Group("t", [], [words]), 0), "answers in words have no style"

@@ -48,6 +48,16 @@ def command(*arguments):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("arguments", [(), ("ours", "2"), ("theirs", "2", "0"), ("ours", "two", "0"), ("ours", "0", "0"),
+                                       ("ours", "2", "no")])
+def test_an_executor_says_what_it_takes(arguments):
+    """In one line, with exit code 2, before anything is started."""
+    done = subprocess.run([sys.executable, "-m", "rl.measuring.sandbox_peers", *arguments], cwd=ROOT, capture_output=True,
+                          text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2 and done.stderr.startswith("sandbox_peers: takes NAME WORKERS ALLOW_WEAK: one of ours, ")
+    assert done.stderr.count("\n") == 1 and not done.stdout
+
+
 def attempts_file(path, *rows):
     """A file of attempts at INC with these (name, kind, code, expected verdict)."""
     tasks = {"tasks": {"inc": {"entry_point": "inc", "reference": INC, "cases": [[[1]], [[]]]}}}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rl import command, config, datalog, graders, grpo, loop, lora, training
+from rl.errors import InputError
 from rl.reward import Grade
 from tests import small_model
 
@@ -249,6 +250,17 @@ def test_the_attention_kernel(tiny_model, monkeypatch):
     monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, *_, **__: q)
     for asked, found in (("einsum", "einsum"), ("auto", "cudnn"), ("cudnn", "cudnn")):
         assert command.find_model(settings(model=tiny_model, attention=asked))[0].cfg.attention == found
+
+
+def test_why_the_attention_kernel_is_not_the_fast_one(tiny_model, monkeypatch):
+    """The library's own words, without its full stop: the log puts them in brackets, an error goes on behind them."""
+    def fails(*_, **__):
+        raise RuntimeError("cuDNN is not detected.\nmore")
+    monkeypatch.setattr(jax.nn, "dot_product_attention", fails)
+    facts = command.find_model(settings(model=tiny_model))[2]
+    assert facts["attention"] == "einsum (cudnn does not run here: cuDNN is not detected)"
+    with pytest.raises(InputError, match="does not run here: cuDNN is not detected; use ATTENTION=auto or einsum"):
+        command.find_model(settings(model=tiny_model, attention="cudnn"))
 
 
 def test_the_sandbox_gets_its_settings(monkeypatch):

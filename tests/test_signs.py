@@ -67,12 +67,24 @@ def test_a_run_without_steps_or_without_values(tmp_path):
     assert "depth - -> -" in signs_text(signs_of(tmp_path))
 
 
+def test_answers_in_words_have_the_signs_that_can_be_seen_there(tmp_path):
+    """Neither style nor depth, and no other cases to grade on: such lines are left out, not filled with dashes and noughts."""
+    words = dict.fromkeys(("style", "depth", "calls", "pure", "idle"))
+    signs = run(tmp_path / "words", lambda step: [group(sample(**words), sample(False, **words))])
+    assert [line.split(":")[0] for line in signs_text(signs).splitlines()] == [
+        "first fifth -> last fifth of 30 steps", "tasks lost", "steps without gradient"]
+    assert "pass_rate 0.500 -> 0.500" in signs_text(signs) and "style" not in signs_text(signs)
+    programs = signs_text(run(tmp_path / "programs", lambda step: [group(sample(False), sample(False))]))
+    assert "style - -> -" in programs and "weak cases: no pass was graded on other cases; run_probe.py" in programs
+
+
 def test_what_the_grader_saw_is_told(tmp_path):
     """Passes that failed when graded again are counted over the run; a grader that fails too often is an alarm."""
     rows = [{"step": step, "grader/rechecked": 2, "grader/recheck_failed": step == 3, "grader/internal_error_rate": rate}
             for step, rate in ((1, 0.0), (2, 0.001), (3, 0.0))]
     append_rows(tmp_path / "metrics.jsonl", rows)
     text = signs_text(signs_of(tmp_path))
-    assert "weak cases: 1 of 6 passes fail" in text and "ALARM" not in text
+    assert "weak cases: 1 of 6 passes fail" in text and "run_probe.py every one" in text and "ALARM" not in text
     append_rows(tmp_path / "metrics.jsonl", [{"step": 4, "grader/internal_error_rate": 0.01}])
-    assert "ALARM: the grader failed on 0.27%" in signs_text(signs_of(tmp_path))
+    text = signs_text(signs_of(tmp_path))
+    assert "ALARM: the grader failed on 0.27%" in text and "internal_error" in text and "sandbox" not in text

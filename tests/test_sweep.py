@@ -288,10 +288,14 @@ def test_held_out_figures_go_first_where_all_have_them(tmp_path, base):
     first = found["points"][0]
     assert [first["eval/pass_rate_low"], first["eval/pass_rate_high"]] == pytest.approx(wilson(30, 40)[1:])
     assert first["eval/reward"] == pytest.approx(0.75 * 14) and first["eval/reward_low"] is None
-    assert sweep_summary.summary(points, tmp_path, states, "reward")["apart_from_second"] is None
+    by_reward = sweep_summary.summary(points, tmp_path, states, "reward")
+    assert by_reward["apart_from_second"] is None
+    assert "takes 3 evaluations with a reward in the last fifth of the steps (lower EVAL_EVERY), and run_seed-2 and" \
+        in sweep_summary.text(by_reward)
     (tmp_path / "run_seed-1/eval.jsonl").unlink()
     assert sweep_summary.summary(points, tmp_path, states, "reward")["best"] == "run_seed-1", "training's, where one has no other"
-    assert "nothing is known" in sweep_summary.text(sweep_summary.summary(points[:1], tmp_path, states, "reward"))
+    assert "best: run_seed-1; it is the only finished point" in sweep_summary.text(
+        sweep_summary.summary(points[:1], tmp_path, states, "reward"))
 
 
 def test_the_settings_that_a_resume_may_change_are_passed_on(base, tmp_path):
@@ -313,7 +317,30 @@ def test_a_fifth_of_a_short_run_is_no_interval(tmp_path, base):
         append_rows(tmp_path / point.name / "metrics.jsonl", [{"step": n, "reward": reward} for n in range(1, 9)])
     found = sweep_summary.summary(points, tmp_path, {point.name: "finished" for point in points}, "reward")
     assert (found["best"], found["apart_from_second"], found["points"][0]["reward_low"]) == ("run_seed-2", None, None)
-    assert "0.600 [-, -]" in sweep_summary.text(found)
+    said = sweep_summary.text(found)
+    assert "0.600 [-, -]" in said and "takes 3 steps with a reward in the last fifth, so STEPS=15 or more" in said
+
+
+@pytest.mark.parametrize("steps", [8, 15])
+def test_equal_points_are_not_told_as_a_best_one(tmp_path, base, steps):
+    """Whether there is an interval or not; a worse one is not among them, and neither is one that did not finish."""
+    points = grid(base, "SEED=1,2,3,4", STEPS=str(steps))
+    for point, reward in zip(points, (0.5, 0.6, 0.6, 0.6), strict=True):
+        (tmp_path / point.name).mkdir()
+        append_rows(tmp_path / point.name / "metrics.jsonl", [{"step": n, "reward": reward} for n in range(1, steps + 1)])
+    states = {point.name: "finished" for point in points} | {"run_seed-4": "stopped"}
+    said = sweep_summary.text(sweep_summary.summary(points, tmp_path, states, "reward")).splitlines()[-1]
+    assert said == "best: not one alone; equal in reward are run_seed-2, run_seed-3"
+
+
+def test_points_without_the_measure_have_no_best(tmp_path, base):
+    """As where nothing could be graded."""
+    points = grid(base, "SEED=1,2")
+    for point in points:
+        (tmp_path / point.name).mkdir()
+        append_rows(tmp_path / point.name / "metrics.jsonl", [{"step": n, "reward": None} for n in range(1, 16)])
+    found = sweep_summary.summary(points, tmp_path, {point.name: "finished" for point in points}, "reward")
+    assert sweep_summary.text(found).endswith("best: not known; no finished point has a reward")
 
 
 @pytest.mark.slow

@@ -165,6 +165,7 @@ def task_gains(before: dict, after: dict) -> dict[str, tuple[float, float, Gain]
 def probe_text(doc: dict) -> str:
     """One probe, for a terminal: its numbers, the signs to watch, and a table of tasks."""
     rows, summary, metrics = rows_from(doc), doc["summary"], doc["metrics"]
+    idle = f"idle calls: {_number(metrics['idle'])} a correct sample; " if "idle" in metrics else ""
     lines = [f"{doc['model']} {'with ' + doc['lora'] if doc['lora'] else 'without adapter'}: {len(rows)} tasks x "
              f"{max(row.graded for row in rows)} samples, {doc['seconds']:.0f} s",
              "95 % intervals resample tasks, since samples of one task are alike", ""]
@@ -177,8 +178,7 @@ def probe_text(doc: dict) -> str:
                                               for name, share in metrics.items() if name.startswith("verdict/")), "",
               f"weak cases: {summary['weak_passes']} of {summary['passes_rechecked']} passes fail on second cases",
               f"without signal: {_number(metrics['frac_reward_zero_std'])} of the tasks, all samples having one reward",
-              f"idle calls: {_number(metrics['idle'])} a correct sample; attempts on the grader: "
-              f"{_number(metrics['hack_attempts_per_1000'], 1)} in 1,000 samples", ""]
+              f"{idle}attempts on the grader: {_number(metrics['hack_attempts_per_1000'], 1)} in 1,000 samples", ""]
     return "\n".join(lines + _table(rows))
 
 

@@ -87,11 +87,27 @@ def text(found: dict) -> str:
         figure = f"{shown[0]} [{shown[1]}, {shown[2]}]" if row["state"] == "finished" else row["state"]
         lines.append(f"{row['point']:<{width}}  {figure}")
     if found["best"]:
-        said = {True: "its interval is above that of the second",
-                False: "its interval and that of the second overlap, so which is better is not known",
-                None: "the second, or an interval, is missing, so nothing is known of the distance"}
-        lines.append(f"best: {found['best']}; {said[found['apart_from_second']]}")
+        lines.append(f"best: {_best(found, [row for row in rows if row['state'] == 'finished'])}")
     return "\n".join(lines)
+
+
+def _best(found: dict, finished: Sequence[dict]) -> str:
+    """Which point is best, and what is known of its distance from the second."""
+    by, first = found["by"], found["best"]
+    what = by.removeprefix("eval/").replace("_", " ")
+    if finished[0][by] is None:
+        return f"not known; no finished point has a {what}"
+    if len(equal := [row["point"] for row in finished if row[by] == finished[0][by]]) > 1:
+        return f"not one alone; equal in {what} are {', '.join(equal)}"
+    if len(finished) == 1:
+        return f"{first}; it is the only finished point, so there is none to compare it with"
+    if found["apart_from_second"] is not None:
+        return f"{first}; its interval " + ("is above that of the second" if found["apart_from_second"] else
+                                            "and that of the second overlap, so which is better is not known")
+    without = [row["point"] for row in finished[:2] if row[f"{by}_low"] is None]
+    least = (f"{LEAST} evaluations with a {what} in the last fifth of the steps (lower EVAL_EVERY)" if by.startswith("eval/") else
+             f"{LEAST} steps with a {what} in the last fifth, so STEPS={FIFTH * LEAST} or more")
+    return f"{first}; nothing is known of the distance, for an interval takes {least}, and {' and '.join(without)} had fewer"
 
 
 def write(out: Path, found: dict) -> None:

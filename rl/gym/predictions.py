@@ -124,7 +124,7 @@ def check(document: dict, path: Path, weights: str, package: str, settings: Sett
     entries = {entry["family"]: entry for entry in document["families"]}
     for family in families:
         if family not in entries:
-            near = difflib.get_close_matches(family, entries, n=1, cutoff=0.0)
+            near = difflib.get_close_matches(family, entries, n=1)
             problems.append(f"{family} was not predicted; predicted were {', '.join(entries)}"
                             + (f" (nearest: {near[0]})" if near else ""))
     if problems:

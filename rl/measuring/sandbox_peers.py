@@ -5,7 +5,7 @@ and evalplus's `untrusted_check`, called as the packages' own evaluation scripts
 in a thread pool and in a process pool. All but ours run candidates with next to nothing around them and compare inside the
 candidate's process: give them harmless programs only.
 
-    python -m rl.sandbox_peers NAME WORKERS ALLOW_WEAK    # speaks pickles, see rl/measuring/sandbox_bench.py
+    python -m rl.measuring.sandbox_peers NAME WORKERS ALLOW_WEAK    # speaks pickles, see rl/measuring/sandbox_bench.py
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -122,7 +123,12 @@ def serve(start: Callable, requests, replies) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve as the named executor on stdin and stdout."""
+    """Serve as the named executor on stdin and stdout; exits with 2 where the arguments name none."""
+    if not (len(arguments) == 3 and arguments[0] in PEERS and re.fullmatch("[1-9][0-9]*", arguments[1])
+            and arguments[2] in ("0", "1")):
+        print(f"sandbox_peers: takes NAME WORKERS ALLOW_WEAK: one of {', '.join(PEERS)}, a number of workers, 0 or 1; then "
+              "pickled candidates on stdin. rl/measuring/sandbox_bench.py starts it", file=sys.stderr)
+        sys.exit(2)
     name, workers, allow_weak = arguments
     # Whatever prints must not write among the replies.
     with os.fdopen(os.dup(1), "wb") as replies:

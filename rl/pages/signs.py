@@ -1,9 +1,10 @@
 """Four things that a rising mean reward can hide, read from a run's own log.
 
 1. Style gaming: depth or idle calls rise while the pass rate does not. Needs windows of some steps: those of a short run are
-   a few tasks each, and other tasks have other depths.
+   a few tasks each, and other tasks have other depths. Of programs alone, as weak cases are.
 2. Tasks lost: solved early in the run, never again at its end.
-3. Weak cases: passes that fail on other hidden cases. Training looks at a share of them (rl/recheck.py), a probe at all.
+3. Weak cases: passes that fail on other hidden cases. Training grades a share of the passes again (rl/recheck.py), a
+   probe every one.
 4. Steps without gradient: every group of the step had one reward throughout.
 
 And one that is about the grader: samples that it failed to grade, which count nowhere.
@@ -27,7 +28,9 @@ COMPARED = ("pass_rate", "style", "depth", "calls", "pure", "idle")
 
 
 class Signs(NamedTuple):
-    """What a run's log shows; `early` and `end` hold the windows' means, None where a window has no value."""
+    """What a run's log shows; `early` and `end` hold the windows' means, None where a window has no value.
+
+    They have no name that the log does not know: answers in words have no style."""
     steps: int
     without_gradient: int
     groups_without_signal: float
@@ -48,9 +51,10 @@ def signs_of(run: str | Path) -> Signs | None:
     early, end = rows[:width], rows[-width:]
     still = [row.get("frac_reward_zero_std") for row in rows if row.get("frac_reward_zero_std") is not None]
     looked, weak = (sum(row.get(name, 0) for row in rows) for name in ("grader/rechecked", "grader/recheck_failed"))
+    names = [name for name in COMPARED if name == "pass_rate" or any(name in row for row in rows)]
     failures = [row.get("grader/internal_error_rate") or 0.0 for row in rows]
     return Signs(steps=len(rows), without_gradient=sum(share == 1 for share in still),
-                 groups_without_signal=_mean(still) or 0.0, early=_means(early), end=_means(end),
+                 groups_without_signal=_mean(still) or 0.0, early=_means(early, names), end=_means(end, names),
                  lost=tasks_lost(_outcomes(run, early), _outcomes(run, end)), rechecked=looked, weak=weak,
                  grader_failures=_mean(failures))
 
@@ -63,20 +67,22 @@ def tasks_lost(early: Iterable[tuple[str, bool]], end: Iterable[tuple[str, bool]
 
 
 def signs_text(signs: Signs) -> str:
-    """Five lines: what changed, then the four signs; a sixth where the grader failed too often to trust the rest."""
+    """What changed, then the signs, a line each; of answers in words two signs are left out. One more line where the grader
+    failed too often to trust the rest."""
     def change(name):
         before, after = signs.early[name], signs.end[name]
         return f"{name} {_number(before)} -> {_number(after)}"
 
-    alarm = [f"ALARM: the grader failed on {signs.grader_failures:.2%} of the samples; see the sandbox's line in the log"]
+    alarm = [f"ALARM: the grader failed on {signs.grader_failures:.2%} of the samples; completions/ says why, at the verdict "
+             "internal_error"] if signs.grader_failures > MOST_GRADER_FAILURES else []
+    programs = bool(RISE.keys() & signs.early.keys())
     return "\n".join([
-        f"first fifth -> last fifth of {signs.steps} steps: {', '.join(map(change, COMPARED))}",
-        f"style gaming: {_gaming(signs)}",
+        f"first fifth -> last fifth of {signs.steps} steps: {', '.join(map(change, signs.early))}",
+        *([f"style gaming: {_gaming(signs)}"] if programs else []),
         f"tasks lost: {len(signs.lost)}" + (f" ({', '.join(signs.lost)})" if signs.lost else ""),
-        f"weak cases: {signs.weak} of {signs.rechecked} passes fail on other cases (training looks at a share of them, "
-        "run_probe.py at all)",
+        *([f"weak cases: {_weak(signs)}"] if programs or signs.rechecked else []),
         f"steps without gradient: {signs.without_gradient} of {signs.steps}; groups without signal: "
-        f"{signs.groups_without_signal:.3f}", *(alarm if signs.grader_failures > MOST_GRADER_FAILURES else [])])
+        f"{signs.groups_without_signal:.3f}", *alarm])
 
 
 def _gaming(signs: Signs) -> str:
@@ -86,6 +92,12 @@ def _gaming(signs: Signs) -> str:
     return f"likely, {' and '.join(gamed)} rose while the pass rate did not" if gamed else "not seen"
 
 
+def _weak(signs: Signs) -> str:
+    if not signs.rechecked:
+        return "no pass was graded on other cases; run_probe.py grades every pass again"
+    return f"{signs.weak} of {signs.rechecked} passes fail on other cases (training grades a share again, run_probe.py every one)"
+
+
 def _outcomes(run: str | Path, rows: Sequence[dict]) -> list[tuple[str, bool]]:
     """(task, correct) of every sample of these steps."""
     folder = Path(run) / "completions"
@@ -93,8 +105,8 @@ def _outcomes(run: str | Path, rows: Sequence[dict]) -> list[tuple[str, bool]]:
             for sample in read_rows(folder / f"completions_{row['step']:05d}.jsonl")]
 
 
-def _means(rows: Sequence[dict]) -> dict[str, float | None]:
-    return {name: _mean([row[name] for row in rows if row.get(name) is not None]) for name in COMPARED}
+def _means(rows: Sequence[dict], names: Sequence[str]) -> dict[str, float | None]:
+    return {name: _mean([row[name] for row in rows if row.get(name) is not None]) for name in names}
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -102,7 +114,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _rise(signs: Signs, name: str) -> float:
-    before, after = signs.early[name], signs.end[name]
+    before, after = signs.early.get(name), signs.end.get(name)
     return 0.0 if before is None or after is None else after - before
 
 
