@@ -157,5 +157,5 @@ def test_decoding_is_recognised():
     found = min((op_times.profile(work).by_kind for _ in range(3)), key=lambda by_kind: by_kind[op_times.UNKNOWN])
     assert all(found[kind] > 0 for kind in ours), found
     all_of_ours = sum(found[kind] for kind in ours)
-    assert found[op_times.LOSS] < 0.01 * all_of_ours, "but for what has the name of an operation of the update, if that ran before"
+    assert found[op_times.LOSS] < 0.01 * all_of_ours, "but for names that the update, if it ran before, has too"
     assert found[op_times.UNKNOWN] < 0.1 * all_of_ours, found
