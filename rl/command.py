@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from shlex import quote
 
-from rl import checkpoint, config, plan
+from rl import checkpoint, config, lora, plan
 from rl.datalog import LogError, write_aside
 from rl.device import memory_budget, pick_attention, pick_dtype, return_freed_memory, use_compilation_cache
 from rl.errors import InputError
@@ -91,6 +91,13 @@ def with_adapter(loaded: config.Loaded) -> config.Loaded:
     stored = read_adapter(settings.model.lora)
     brought = {"lora_rank": stored.rank, "lora_alpha": stored.alpha, "lora_targets": ",".join(stored.targets)}
     return config.adopt(loaded, brought, f"LORA {settings.model.lora}")
+
+
+def check_adapter(settings: Settings, cfg: ModelConfig) -> None:
+    """AdapterError where LORA's adapter cannot be what training begins with: its shapes, or the model it says it is of."""
+    m = settings.model
+    if m.lora and not settings.run.resume:
+        lora.load(m.lora, cfg, m.lora_rank, m.lora_targets.split(","), m.model)
 
 
 def with_memory(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: int) -> config.Loaded:
@@ -174,6 +181,7 @@ def dry_run(loaded: config.Loaded) -> int:
     for line in loaded.warnings:
         print(f"warning: {line}")
     cfg, whereabouts = look_for_model(settings.model.model)
+    check_adapter(settings, cfg)
     dtype, _ = pick_dtype(settings.model.dtype)
     prompt = min(ASSUMED_PROMPT, settings.generation.max_prompt_tokens)
     loaded = with_memory(loaded, cfg, dtype, prompt)

@@ -4,15 +4,23 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+import eval_runs
+import query
+import run_probe
+import train_grpo
 from qwen2_jax import SHAPES
-from rl import command, config, device
+from rl import command, config, device, lora
 from rl.datalog import RunLog, step_metrics
 from rl.errors import InputError
+from rl.models import pretrained
+from rl.models.pretrained import resolve
 from rl.settings import Settings
 from rl.signals import Interrupted
 from tests.test_datalog import group, sample
@@ -55,6 +63,27 @@ def test_the_start_says_what_was_set(capsys):
     command.announce(loaded, {"model": "tiny", "clip": ""})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("warning: STEPZ") and [line.strip() for line in lines[1:]] == ["set: STEPS=7", "model: tiny"]
+
+
+@pytest.mark.parametrize("layers, words", [(0, "trained on Qwen/Other-Model, .* MODEL=tiny"),
+                                           (1, r"layers.\d.* has no place in this model.*MODEL=Qwen/Other-Model")])
+@pytest.mark.parametrize("main, arguments", [(train_grpo, ()), (train_grpo, ("--dry-run",)), (run_probe, ()),
+                                             (query, ("--task", "gcd")), (eval_runs, ("--zero-shot", "answers.jsonl"))])
+def test_an_adapter_of_another_model_is_refused(tmp_path, monkeypatch, main, arguments, layers, words):
+    """By every command, of equal shapes or not, before weights are read and without anything written."""
+    cfg = resolve("tiny").cfg
+    other = replace(cfg, num_hidden_layers=cfg.num_hidden_layers + layers)
+    lora.save_peft(tmp_path, lora.init(jax.random.key(0), other, 2, 4.0), "Qwen/Other-Model")
+    before = sorted(tmp_path.iterdir())
+    answered = {"TASKS": "gsm8k", "TASKS_FILE": "/nowhere", "COMBINE": "additive"} if main is eval_runs else {}
+    for name, value in {"MODEL": "tiny", "LORA": str(tmp_path), "OUT": str(tmp_path / "out"), **answered}.items():
+        if not (main is eval_runs and name == "OUT"):
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("the weights were read"))
+    monkeypatch.setattr(sys, "argv", ["x.py", *arguments])
+    with pytest.raises(lora.AdapterError, match=words):
+        main.main()
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_auto_is_decided_once_and_recorded(tmp_path, capsys):

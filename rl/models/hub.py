@@ -1,5 +1,6 @@
 """Names of models and where the hub's files lie: short names, the cache, one file of a repository. Knows no model."""
 
+import re
 from pathlib import Path
 
 from rl.errors import InputError
@@ -15,6 +16,21 @@ HUB_IDS = {name: f"Qwen/Qwen2.5-Coder-{name}-Instruct" for name in ("0.5B", "1.5
 def hub_name(model: str) -> str:
     """The name by which other programs know a model: the hub id of a short name, any other as it is."""
     return HUB_IDS.get(model, model)
+
+
+def same_model(one: str, model: str) -> bool:
+    """Whether the name that an adapter gives its model may stand for the one that MODEL names.
+
+    An owner or a folder before the name is no difference.  Where MODEL is a path there is no name to compare: folders move."""
+    if model not in (*HUB_IDS, "tiny") and Path(model).expanduser().exists():
+        return True
+    return _last_name(one) == _last_name(model)
+
+
+def _last_name(model: str) -> str:
+    """A model's name without owner or folder; of a snapshot in the hub's cache the name of its repository."""
+    found = re.search(r"models--[^/]*--([^/]+)/snapshots/", model)
+    return (found[1] if found else Path(hub_name(model)).name).lower()
 
 
 def hub_cache() -> Path | None:
