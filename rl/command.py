@@ -101,16 +101,28 @@ def check_adapter(settings: Settings, cfg: ModelConfig) -> None:
 
 
 def with_memory(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: int) -> config.Loaded:
-    """The settings with what REMAT=auto and UPDATE_SAMPLES=0 come to here; a resumed run has them on record already."""
+    """The settings with what REMAT=auto and UPDATE_SAMPLES=0 come to here, and a warning where even that is planned not to fit.
+
+    A resumed run has them on record already."""
     model = loaded.settings.model
     if loaded.settings.run.resume or (model.remat != "auto" and model.update_samples):
         return loaded
     budget, whose = memory_budget(model.memory_gb)
-    remat, samples = plan.pick_update(cfg, dtype, loaded.settings, prompt_tokens, budget)
-    for name, left_open, value in (("remat", "auto", remat), ("update_samples", 0, samples)):
+    picked = plan.pick_update(cfg, dtype, loaded.settings, prompt_tokens, budget)
+    why = f"the quickest that fits {size(budget)}, {whose}"
+    if picked.over:
+        why = f"the smallest there is; planned {size(picked.over)} exceeds {size(budget)}, {whose}"
+    open_, ways = {"remat": ("auto", picked.remat), "update_samples": (0, picked.samples)}, []
+    for name, (left_open, value) in open_.items():
         if getattr(model, name) == left_open:
-            loaded = config.decide(loaded, name, value, f"the quickest that fits {size(budget)}, {whose}")
-    return loaded
+            loaded = config.decide(loaded, name, value, why)
+        elif getattr(model, name) not in ("full", 1):
+            ways.append(f"leave {name.upper()} out")
+    if not picked.over:
+        return loaded
+    ways += ["lower MAX_NEW_TOKENS or LOGIT_CHUNK", "take a smaller model", "set MEMORY_GB where there is more"]
+    return loaded._replace(warnings=[*loaded.warnings, (
+        f"memory may run out: with REMAT={picked.remat} and UPDATE_SAMPLES={picked.samples}, {why}; {', or '.join(ways)}")])
 
 
 def memory_facts(loaded: config.Loaded) -> dict[str, str]:
@@ -184,7 +196,10 @@ def dry_run(loaded: config.Loaded) -> int:
     check_adapter(settings, cfg)
     dtype, _ = pick_dtype(settings.model.dtype)
     prompt = min(ASSUMED_PROMPT, settings.generation.max_prompt_tokens)
+    said = len(loaded.warnings)
     loaded = with_memory(loaded, cfg, dtype, prompt)
+    for line in loaded.warnings[said:]:
+        print(f"warning: {line}")
     figures = plan.memory(cfg, dtype, loaded.settings, prompt)
     m = loaded.settings.model
     print(f"\nmemory, {dtype}, REMAT={m.remat}, UPDATE_SAMPLES={m.update_samples}, prompts of {prompt} tokens, every sample at "
