@@ -38,17 +38,22 @@ def hub_cache() -> Path | None:
     return LOCAL_CACHE if LOCAL_CACHE.is_dir() else None
 
 
-def tokenizer_file(name: str) -> Path:
-    """The tokenizer.json of a folder, a short name or a hub id, fetched where it is not in the cache; InputError without one."""
-    from huggingface_hub import hf_hub_download
+def tokenizer_file(name: str, token: str | None = None) -> Path:
+    """The tokenizer.json of a folder, a short name or a hub id, fetched where it is not in the cache; InputError without one.
+
+    token: the hub's, where it is not the one that its library finds by itself."""
+    from huggingface_hub import snapshot_download  # its download of one file tries for 20 s where there is no network
 
     folder = TINY if name == "tiny" else Path(name).expanduser()
     if folder.is_dir():
         return folder / "tokenizer.json"
-    why = None
-    for cached_only in (True, False):
+    why, asked = None, {"cache_dir": hub_cache(), "allow_patterns": ["tokenizer.json"]}
+    for more in ({"local_files_only": True}, {"local_files_only": False, "token": token or None}):
         try:
-            return Path(hf_hub_download(hub_name(name), "tokenizer.json", cache_dir=hub_cache(), local_files_only=cached_only))
+            file = Path(snapshot_download(hub_name(name), **asked, **more)) / "tokenizer.json"
+            if not file.exists():
+                raise FileNotFoundError("it has no tokenizer.json")
+            return file
         except Exception as error:  # no network, no such name, a gated one: the ways on are the same
             why = error
     raise InputError(f"tokenizer {name!r}: no folder, and not to be had from the hub ({str(why).splitlines()[0]}); give a folder "
