@@ -108,7 +108,7 @@ def write_zero_shot(path: Path) -> int:
     loaded = config.load(run_evaluation.greedy_environ(os.environ))
     s = zero_shot.correctness_alone(loaded.settings)
     source, dtype, facts = command.find_model(s)
-    adapter = lora.load(s.model.lora, source.cfg) if s.model.lora else None
+    adapter = lora.load(s.model.lora, source.cfg, model=s.model.model) if s.model.lora else None
     tasks = load_tasks(s.data)
     zero_shot.check(path, tasks, s)
     prompts = prepare(tasks, source.chat, s.data.style_hint, s.generation.max_prompt_tokens)

@@ -46,8 +46,8 @@ def main() -> int:
     # Everything that can be wrong is found before the weights are read.
     source, dtype, facts = command.find_model(settings)
     sides = {f"base, {source.name}": None}
-    if settings.model.lora:
-        sides[f"adapter, {settings.model.lora}"] = lora.load(settings.model.lora, source.cfg)
+    if path := settings.model.lora:
+        sides[f"adapter, {path}"] = lora.load(path, source.cfg, model=settings.model.model)
     prompts = prepare(chosen, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     said = prompts[0].messages if prompts else [{"role": "system", "content": SYSTEM}, {"role": "user", "content": asked.text}]
     ids = encoded(said, source.chat, settings.generation.max_prompt_tokens)

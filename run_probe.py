@@ -41,7 +41,7 @@ def main() -> int:
 
     # Everything that can be wrong is found before the weights are read.
     source, dtype, facts = command.find_model(settings)
-    adapter = lora.load(settings.model.lora, source.cfg) if settings.model.lora else None
+    adapter = lora.load(settings.model.lora, source.cfg, model=settings.model.model) if settings.model.lora else None
     tasks = load_tasks(settings.data)
     check_tasks(tasks, objective_of_rewards(settings), settings)
     prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)

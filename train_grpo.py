@@ -43,6 +43,7 @@ def main() -> int:
     # Everything that can be wrong is found before the weights are read.
     tracker.check(settings.run.tracker)
     source, dtype, facts = command.find_model(settings)
+    command.check_adapter(settings, source.cfg)
     rules = source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens
     prompts, unseen_prompts = prepare(tasks, *rules), prepare(unseen, *rules)
     check_room([prompt.ids for prompt in prompts + unseen_prompts], settings.generation.max_new_tokens, source.cfg)

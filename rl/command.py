@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from shlex import quote
 
-from rl import checkpoint, config, plan
+from rl import checkpoint, config, lora, plan
 from rl.datalog import LogError, write_aside
 from rl.device import memory_budget, pick_attention, pick_dtype, return_freed_memory, use_compilation_cache
 from rl.errors import InputError
@@ -93,17 +93,36 @@ def with_adapter(loaded: config.Loaded) -> config.Loaded:
     return config.adopt(loaded, brought, f"LORA {settings.model.lora}")
 
 
+def check_adapter(settings: Settings, cfg: ModelConfig) -> None:
+    """AdapterError where LORA's adapter cannot be what training begins with: its shapes, or the model it says it is of."""
+    m = settings.model
+    if m.lora and not settings.run.resume:
+        lora.load(m.lora, cfg, m.lora_rank, m.lora_targets.split(","), m.model)
+
+
 def with_memory(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: int) -> config.Loaded:
-    """The settings with what REMAT=auto and UPDATE_SAMPLES=0 come to here; a resumed run has them on record already."""
+    """The settings with what REMAT=auto and UPDATE_SAMPLES=0 come to here, and a warning where even that is planned not to fit.
+
+    A resumed run has them on record already."""
     model = loaded.settings.model
     if loaded.settings.run.resume or (model.remat != "auto" and model.update_samples):
         return loaded
     budget, whose = memory_budget(model.memory_gb)
-    remat, samples = plan.pick_update(cfg, dtype, loaded.settings, prompt_tokens, budget)
-    for name, left_open, value in (("remat", "auto", remat), ("update_samples", 0, samples)):
+    picked = plan.pick_update(cfg, dtype, loaded.settings, prompt_tokens, budget)
+    why = f"the quickest that fits {size(budget)}, {whose}"
+    if picked.over:
+        why = f"the smallest there is; planned {size(picked.over)} exceeds {size(budget)}, {whose}"
+    open_, ways = {"remat": ("auto", picked.remat), "update_samples": (0, picked.samples)}, []
+    for name, (left_open, value) in open_.items():
         if getattr(model, name) == left_open:
-            loaded = config.decide(loaded, name, value, f"the quickest that fits {size(budget)}, {whose}")
-    return loaded
+            loaded = config.decide(loaded, name, value, why)
+        elif getattr(model, name) not in ("full", 1):
+            ways.append(f"leave {name.upper()} out")
+    if not picked.over:
+        return loaded
+    ways += ["lower MAX_NEW_TOKENS or LOGIT_CHUNK", "take a smaller model", "set MEMORY_GB where there is more"]
+    return loaded._replace(warnings=[*loaded.warnings, (
+        f"memory may run out: with REMAT={picked.remat} and UPDATE_SAMPLES={picked.samples}, {why}; {', or '.join(ways)}")])
 
 
 def memory_facts(loaded: config.Loaded) -> dict[str, str]:
@@ -174,9 +193,13 @@ def dry_run(loaded: config.Loaded) -> int:
     for line in loaded.warnings:
         print(f"warning: {line}")
     cfg, whereabouts = look_for_model(settings.model.model)
+    check_adapter(settings, cfg)
     dtype, _ = pick_dtype(settings.model.dtype)
     prompt = min(ASSUMED_PROMPT, settings.generation.max_prompt_tokens)
+    said = len(loaded.warnings)
     loaded = with_memory(loaded, cfg, dtype, prompt)
+    for line in loaded.warnings[said:]:
+        print(f"warning: {line}")
     figures = plan.memory(cfg, dtype, loaded.settings, prompt)
     m = loaded.settings.model
     print(f"\nmemory, {dtype}, REMAT={m.remat}, UPDATE_SAMPLES={m.update_samples}, prompts of {prompt} tokens, every sample at "

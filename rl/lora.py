@@ -18,6 +18,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from qwen2_jax import ATTENTION_PROJECTIONS, MLP_PROJECTIONS, ModelConfig, projection_shapes
+from rl.models.hub import same_model
 from rl.models.peft_file import CONFIG, WEIGHTS, AdapterError, Stored, read_adapter
 
 PROJECTIONS = ATTENTION_PROJECTIONS + MLP_PROJECTIONS
@@ -105,10 +106,12 @@ def save_npz(path: Path, adapter) -> None:
     np.savez(path, scale=np.asarray(adapter["scale"]), **to_peft(adapter))
 
 
-def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: Sequence[str] | None = None) -> dict:
+def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: Sequence[str] | None = None,
+         model: str = "") -> dict:
     """The adapter of a PEFT folder, an .npz, or a checkpoint folder holding one; AdapterError lists all that does not fit.
 
-    rank, targets: what the caller's settings say; None takes the file's.  A projection that a PEFT adapter trains in some layers
+    rank, targets: what the caller's settings say; None takes the file's.  model: MODEL, where the adapter could be another
+    model's of equal shapes; blank compares no names.  A projection that a PEFT adapter trains in some layers
     only gets zeros for both halves in the others, so it adds nothing there and, having no gradient, stays untrained."""
     stored = read_adapter(path)
     tensors, problems, ranks = dict(stored.tensors), [], set()
@@ -130,7 +133,12 @@ def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: S
     problems += [] if ranks or problems else ["it adapts no projection"]
     if problems:
         raise AdapterError(f"{path} is not an adapter of this model ({cfg.num_hidden_layers} layers, width {cfg.hidden_size}): "
-                           + "; ".join(problems) + ". Use the model it was trained on (MODEL=), or another adapter.")
+                           + "; ".join(problems) + f". Use the model it was trained on (MODEL={stored.base}), or another "
+                           "adapter.")
+    if model and stored.base and not same_model(stored.base, model):
+        raise AdapterError(f"{path} was trained on {stored.base}, the settings say MODEL={model}: that of another model with "
+                           "equal shapes. Set MODEL to the model it was trained on; where both are one model, name that one as "
+                           f"base_model_name_or_path in {CONFIG}")
     if len(ranks) != 1 or rank not in (None, *ranks):
         raise AdapterError(f"{path} has rank {sorted(ranks)}, the settings say LORA_RANK={rank}. "
                            f"Set LORA_RANK={max(ranks)}, or start a new adapter.")

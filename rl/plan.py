@@ -6,6 +6,7 @@ plans for the program at work.  A CPU's plan is not a GPU's; on a GPU compare wi
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,23 +55,33 @@ def memory(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int) -> d
     return {**figures, "peak": fixed + max(caches + sampler, kept + temporaries)}
 
 
-def pick_update(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int, budget: float) -> tuple[str, int]:
+class Picked(NamedTuple):
+    """How the update is made."""
+
+    remat: str
+    samples: int  # of a group at a time
+    over: int = 0  # bytes that it is planned to take where they are too many; 0: it fits
+
+
+def pick_update(cfg: ModelConfig, dtype, settings: Settings, prompt_tokens: int, budget: float) -> Picked:
     """REMAT and UPDATE_SAMPLES, where they are left open the quickest with which the update is planned to fit into so many bytes.
 
-    Whole groups first, whatever the backward pass computes again; then half of a group at a time, a quarter, ..., one sample."""
+    Whole groups first, whatever the backward pass computes again; then half of a group at a time, a quarter, ..., one sample.
+    Where nothing fits, the smallest."""
     m, params, adapter = settings.model, *_model(cfg, dtype, settings)
     samples = [m.update_samples or settings.generation.group]
     while not m.update_samples and samples[-1] > 1:
         samples.append(samples[-1] // 2)
     remats = QUICKEST if m.remat == "auto" else (m.remat,)
+    fixed = nbytes(params) + 4 * nbytes(adapter["layers"])
     for at_once in samples:
         update = Update(cfg, dtype, settings, prompt_tokens, params, adapter, at_once)
         for remat in remats if at_once == samples[0] else remats[-1:]:
-            room = budget - nbytes(params) - 4 * nbytes(adapter["layers"]) - update.kept(remat)
+            room = budget - fixed - update.kept(remat)
             # where there is so much that the temporaries need no plan, none is made: it takes seconds
             if room > budget / 2 or (room > 0 and room > update.temporaries):
-                return remat, at_once
-    return remats[-1], samples[-1]
+                return Picked(remat, at_once)
+    return Picked(remats[-1], samples[-1], fixed + update.kept(remats[-1]) + update.temporaries)
 
 
 def _model(cfg, dtype, settings):

@@ -7,6 +7,7 @@ THINKING_TAG, which the prompt asks for as well, goes to every reward that takes
 
 import functools
 import json
+import os
 from collections.abc import Callable
 
 from rl.errors import InputError
@@ -33,7 +34,7 @@ def kwargs_of(name: str, settings: Settings) -> dict:
         if "tokenizer" in given:    # something to call, which YAML cannot write
             raise InputError(f"{name}: tokenizer={given['tokenizer']!r} cannot be given; give tokenizer_name, a model's name")
         if "tokenizer_name" in given:
-            given["tokenizer"] = tokenizer_named(given.pop("tokenizer_name"))
+            given["tokenizer"] = tokenizer_named(given.pop("tokenizer_name"), os.environ.get(settings.auth.hf_token_env))
     if takes("reward", name, "second_opinion") and (asked := given.get("second_opinion")) is not None:
         if asked not in [*SECOND_OPINIONS]:    # a list, for what YAML gives may have no hash
             raise InputError(f"{name}: second_opinion={asked!r} should be {' or '.join(SECOND_OPINIONS)}, or be left out")
@@ -42,12 +43,14 @@ def kwargs_of(name: str, settings: Settings) -> dict:
 
 
 @functools.cache
-def tokenizer_named(name: str) -> Callable[[str], list[int]]:
-    """Text -> ids, control tokens left out, by the tokenizer of a model or of a folder; InputError where there is none."""
+def tokenizer_named(name: str, token: str | None = None) -> Callable[[str], list[int]]:
+    """Text -> ids, control tokens left out, by the tokenizer of a model or of a folder; InputError where there is none.
+
+    token: the hub's."""
     if not isinstance(name, str) or not name:
         raise InputError(f"tokenizer_name={name!r} should be a model's name, or a folder with a tokenizer.json")
     try:
-        tokenizer = read_tokenizer(tokenizer_file(name))
+        tokenizer = read_tokenizer(tokenizer_file(name, token))
     except ValueError as error:
         raise InputError(f"tokenizer_name={name}: {error}") from error
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids

@@ -3,6 +3,7 @@
     CACHE_DIR/artifacts/runs      OUT, RESUME and LORA of runs       CACHE_DIR/datasets    TASKS_FILE, provider kwargs ..._path
     CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/models      a MODEL that is there
     CACHE_DIR/artifacts/eval      evaluations, files of zero_shot
+    (logs lie in the folder of the run or sweep that they are of: artifacts/sweeps/<name>/logs)
 
     <run>/checkpoints/step_00025               the latest few
     <run>/checkpoints/permanent/step_00100     multiples of KEEP_EVERY; in older runs these stand beside the others

@@ -1,7 +1,7 @@
 """How fast is a training step on this machine, where does its time go, and how near is it to what the machine can do?
 
     python scripts/bench.py                                  # MODEL and other settings are variables, as for train_grpo.py
-    python scripts/bench.py --parts sampler --rounds 3       # of load, prompts, sampler, update, step, grading
+    python scripts/bench.py --parts sampler --rounds 3       # of load, prompts, sampler, update, step, grading (of programs)
     python scripts/bench.py --parts profile                  # where the time of sampling and of an update goes, by operation
     python scripts/bench.py --grow                           # how cost grows with GROUP, MAX_NEW_TOKENS, TASKS_PER_STEP
     python scripts/bench.py --workload work.py               # P, G, N, SYSTEM, USER from a file: one prompt, P times
@@ -10,13 +10,14 @@
 Every completion gets exactly MAX_NEW_TOKENS tokens and every group has signal (rewards are drawn at random, after real
 grading), so all rounds do the same work. Compiling is timed apart. Prompts are a part of the sampler's time. The share beside a
 figure is what its matrix products would take of that time at the rate of one large fp32 product, measured here first; real
-tokens count, padding does not.
+tokens count, padding does not. Loading and grading multiply no matrices, so beside theirs stands none.
 """
 import argparse
 import os
 import resource
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -39,7 +40,7 @@ from rl.loop import Prompt, objective_of, optimiser_of, prepare, sampling_of, tr
 from rl.measuring import op_times
 from rl.models import pretrained
 from rl.packing import pack
-from rl.plan import adapted_width
+from rl.registry import run_outside
 from rl.reward import Grader
 from rl.settings import Settings
 from rl.taskset import load_tasks
@@ -78,20 +79,29 @@ class Unending:
 class RandomRewards:
     """A grader whose grades are real but for the reward, so that every group has signal."""
 
-    def __init__(self, grader: Grader):
+    def __init__(self, grader):
         self._grader, self._rng = grader, np.random.default_rng(0)
+        self.whole_groups, self.wants_hidden = (getattr(grader, name, False) for name in ("whole_groups", "wants_hidden"))
 
     def grade(self, pairs):
         """The grader's grades, with rewards at random."""
-        return [grade._replace(reward=float(self._rng.random())) for grade in self._grader.grade(pairs)]
+        return self._dealt(self._grader.grade(pairs))
+
+    def grade_samples(self, *rows):
+        """The same of a grader that is asked for whole groups."""
+        return self._dealt(self._grader.grade_samples(*rows))
+
+    def _dealt(self, grades):
+        return [grade._replace(reward=float(self._rng.random())) for grade in grades]
 
 
 def main(arguments=None) -> int:
     """Measure what was asked for; returns the exit code."""
     given = asked(arguments)
-    work = runpy.run_path(str(given.workload)) if given.workload else {}
+    work = workload(given.workload) if given.workload else {}
     shape = dict(zip(("TASKS_PER_STEP", "GROUP", "MAX_NEW_TOKENS"), map(work.get, "PGN"), strict=True)) if work else {}
-    settings = settings_with(**shape).settings
+    settings = first_settings(given.workload, shape)
+    parts = parts_of(given, settings)
     limit = machine_limit()
     print(f"{'machine':>9}: {limit / 1e9:.0f} GFLOP/s in an fp32 product of {SQUARE} rows, cubed", flush=True)
     bench = shaped(loaded(settings), limit, work, shape)
@@ -105,31 +115,89 @@ def main(arguments=None) -> int:
     measures = {"prompts": prompts_alone, "sampler": sampler, "update": update, "step": step, "grading": grading,
                 "profile": profiled}
     for round_ in range(given.rounds):
-        for part in given.parts:
+        for part in parts:
             if part in measures:
                 measures[part](bench)
-        if given.beside and round_ + 1 < given.rounds and subprocess.run(shlex.split(given.beside)).returncode:
-            raise InputError(f"--beside {given.beside!r} failed; see above")
+        if given.beside and round_ + 1 < given.rounds:
+            run_beside(given.beside)
     return 0
+
+
+def run_beside(words: list[str]) -> None:
+    """Run the other command; InputError where it fails."""
+    try:
+        code = subprocess.run(words).returncode
+    except OSError as error:
+        raise InputError(f"--beside {shlex.join(words)}: {error.strerror}") from error
+    if code:
+        raise InputError(f"--beside {shlex.join(words)} ended with {code}; see above")
 
 
 def asked(arguments):
     """The command line; exits with 2 where it makes no sense."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default=",".join(PARTS), metavar="A,B")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--parts", metavar="A,B")
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--grow", action="store_true")
     parser.add_argument("--workload", type=Path)
     parser.add_argument("--beside", metavar="COMMAND")
     given = parser.parse_args(arguments)
-    given.parts = given.parts.split(",")
-    if unknown := sorted(set(given.parts) - {*PARTS, *EXTRA}):
+    if idle := [f"--{name}" for name in ("parts", "rounds", "beside") if given.grow and getattr(given, name) is not None]:
+        parser.error(f"--grow measures prompts, sampler and update once for each size, so {', '.join(idle)} would do nothing: "
+                     "leave it out")
+    given.rounds = 2 if given.rounds is None else given.rounds
+    given.parts = given.parts and given.parts.split(",")
+    if unknown := sorted(set(given.parts or ()) - {*PARTS, *EXTRA}):
         parser.error(f"unknown part {unknown[0]!r}; there are {', '.join(PARTS + EXTRA)}")
     if given.rounds < 1:
         parser.error(f"--rounds {given.rounds}: at least 1")
     if given.workload and not given.workload.is_file():
         parser.error(f"--workload {given.workload}: no such file")
+    if given.beside is not None:
+        try:
+            said, given.beside = given.beside, shlex.split(given.beside)
+        except ValueError as error:
+            parser.error(f"--beside {given.beside}: {error}")
+        if not given.beside or not shutil.which(given.beside[0]):
+            parser.error(f"--beside {said!r}: there is no such command")
+        if given.rounds < 2:
+            parser.error(f"--beside runs between two rounds, and --rounds is {given.rounds}: at least 2")
     return given
+
+
+def workload(file: Path) -> dict:
+    """What the file defines; InputError where it raises, or is not a workload."""
+    found = run_outside(f"--workload {file}", runpy.run_path, str(file))
+    wanted = {"P": int, "G": int, "N": int, "SYSTEM": str, "USER": str}
+    if wrong := [name for name, kind in wanted.items() if type(found.get(name)) is not kind]:
+        raise InputError(f"--workload {file}: {', '.join(wrong)} missing, or of another kind: P prompts, G samples of each and N "
+                         "tokens a sample are whole numbers, SYSTEM and USER texts")
+    return found
+
+
+def first_settings(file: Path | None, shape: dict) -> Settings:
+    """The settings with a workload's shape; what is wrong with them names its file."""
+    try:
+        return settings_with(**shape).settings
+    except InputError as error:
+        if not file:
+            raise
+        raise InputError(f"with P, G and N of --workload {file} as TASKS_PER_STEP, GROUP and MAX_NEW_TOKENS:\n{error}") from error
+
+
+def parts_of(given, settings: Settings) -> list[str]:
+    """The parts to measure, by default all that there are; InputError where the settings' tasks are not what they need."""
+    tasks = load_tasks(settings.data)
+    graders.check_tasks(tasks, graders.objective_of_rewards(settings), settings)
+    needed = max(settings.trainer.tasks_per_step, *(GROWTH["TASKS_PER_STEP"] if given.grow else (1,)))
+    if len(tasks) < needed:
+        raise InputError(f"{needed} tasks a step, but there are {len(tasks)}: " + (
+            "--grow needs more, see SPLIT and N_TASKS" if given.grow else "lower TASKS_PER_STEP"))
+    programs = graders.runs_code(settings)
+    if "grading" in (given.parts or ()) and not programs:
+        raise InputError(f"--parts grading measures the sandbox, but COMBINE={settings.objective.combine} runs no programs: "
+                         "leave it out")
+    return given.parts or [part for part in PARTS if part != "grading" or programs]
 
 
 def settings_with(**shape) -> config.Loaded:
@@ -163,10 +231,15 @@ def machine_limit() -> float:
     return 2 * SQUARE**3 / min(took)
 
 
+def projection_flop(cfg: ModelConfig, rank: int, targets=lora.PROJECTIONS, names=lora.PROJECTIONS) -> float:
+    """Of these projections of one layer and their adapters, for one token."""
+    shapes = {name: shape for part in projection_shapes(cfg).values() for name, shape in part.items()}
+    return 2 * sum(d * e + rank * (d + e) * (name in targets) for name, (d, e) in shapes.items() if name in names)
+
+
 def layer_flop(cfg: ModelConfig, rank: int, targets=lora.PROJECTIONS) -> float:
     """Of all projections of all layers and their adapters, for one token."""
-    shapes = [shape for part in projection_shapes(cfg).values() for shape in part.values()]
-    return 2 * (cfg.num_hidden_layers * sum(d * e for d, e in shapes) + rank * adapted_width(cfg, targets))
+    return cfg.num_hidden_layers * projection_flop(cfg, rank, targets)
 
 
 def layers_of(bench: Bench) -> float:
@@ -180,10 +253,17 @@ def head_flop(cfg: ModelConfig) -> float:
     return 2 * cfg.vocab_size * cfg.hidden_size
 
 
+def prompts_flop(bench: Bench) -> float:
+    """Prompts but for their last tokens, with which sampling begins. Of the last layer nothing but keys and values is read."""
+    m, cfg = bench.settings.model, bench.model.cfg
+    targets = m.lora_targets.split(",")
+    unread = projection_flop(cfg, m.lora_rank, targets, set(lora.PROJECTIONS) - {"k_proj", "v_proj"})
+    return sum(len(p.ids) - 1 for p in bench.prompts) * (layers_of(bench) - unread)
+
+
 def sampler_flop(bench: Bench) -> float:
-    """Prompts once through the layers, sampled tokens through layers and head."""
-    layers = layers_of(bench)
-    return sum(len(p.ids) for p in bench.prompts) * layers + bench.tokens * (layers + head_flop(bench.model.cfg))
+    """Prompts once; then for each sampled token one through layers and head."""
+    return prompts_flop(bench) + bench.tokens * (layers_of(bench) + head_flop(bench.model.cfg))
 
 
 def update_flop(bench: Bench) -> float:
@@ -209,8 +289,6 @@ def loaded(settings: Settings) -> pretrained.Model:
 def prompts_of(model, settings: Settings, work: dict) -> list[Prompt]:
     """The first tasks' prompts; or, under the names of those, the workload's one prompt."""
     tasks = load_tasks(settings.data)[: settings.trainer.tasks_per_step]
-    if len(tasks) < settings.trainer.tasks_per_step:
-        raise InputError(f"TASKS_PER_STEP={settings.trainer.tasks_per_step}, but there are {len(tasks)} tasks: lower it")
     prompts = prepare(tasks, model.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     if not work:
         return prompts
@@ -266,8 +344,8 @@ def profiled(bench: Bench) -> None:
 
 def step(bench: Bench) -> float:
     """A whole training step, sampling, grading, update: its seconds."""
-    with graders.open_judge(bench.settings) as sandbox:
-        grader = RandomRewards(Grader(sandbox, [p.task for p in bench.prompts], 0.5, bench.settings.data.case_seed))
+    with graders.open_judge(bench.settings) as judge:
+        grader = RandomRewards(graders.grader_of(judge, [p.task for p in bench.prompts], bench.settings))
         state = grpo.init_state(adapter_of(bench))
         return timed("step", bench, sampler_flop(bench) + update_flop(bench), lambda: train_step(
             bench.model, state, bench.prompts, grader, bench.settings, 0))[1]
@@ -303,8 +381,9 @@ def grow(bench: Bench, shape: dict, work: dict) -> None:
 def prompts_alone(bench: Bench) -> float:
     """The share of the sampler that does not grow with the group: seconds."""
     tokens_PS, mask_PS = left_pad([p.ids[:-1] for p in bench.prompts], PREFILL_BUCKET)
-    return timed("prompts", bench, 0, lambda: prefill(bench.model.params, adapter_of(bench), tokens_PS, mask_PS,
-                                                      prompt_slots(mask_PS.shape[1]), bench.model.cfg))[1]
+    adapter, slots = adapter_of(bench), prompt_slots(mask_PS.shape[1])
+    return timed("prompts", bench, prompts_flop(bench), lambda: prefill(bench.model.params, adapter, tokens_PS, mask_PS, slots,
+                                                                        bench.model.cfg))[1]
 
 
 def adapter_of(bench: Bench):

@@ -9,6 +9,7 @@ import pytest
 
 from qwen2_jax import SHAPES
 from rl import config
+from rl.errors import InputError
 from rl.loop import Prompt
 from rl.measuring.op_times import HOST, HOW, KINDS, LOSS, SAMPLING, UNKNOWN
 from scripts import bench
@@ -30,15 +31,71 @@ def test_the_work_of_a_token_is_what_the_hand_says():
     assert bench.head_flop(SHAPES["0.5B"]) == 2 * 151_936 * 896
 
 
+def test_prompts_are_work_up_to_what_sampling_feeds():
+    """All tokens but each prompt's last, through all that is read of them: of the last layer keys and values alone; and the
+    sampler's work is that and every sampled token's. By hand, with rank 4 on two projections."""
+    cfg = small_model.CFG
+    D, F, HC, KC = (cfg.hidden_size, cfg.intermediate_size, cfg.num_attention_heads * cfg.head_dim,
+                    cfg.num_key_value_heads * cfg.head_dim)
+    settings = config.load({"GROUP": "4", "MAX_NEW_TOKENS": "6", "LORA_RANK": "4", "LORA_TARGETS": "v_proj,o_proj"}).settings
+    prompts = [Prompt(None, [], small_model.prompt(length)) for length in (5, 9)]
+    work = bench.Bench(small_model.model(), prompts, settings, 1.0)
+    keys_and_values = 2 * D * KC + 4 * (D + KC)
+    a_layer = keys_and_values + 2 * D * HC + 4 * (HC + D) + 3 * D * F
+    assert bench.prompts_flop(work) == 2 * (4 + 8) * ((cfg.num_hidden_layers - 1) * a_layer + keys_and_values)
+    sampled = 2 * 2 * 4 * 6 * (cfg.num_hidden_layers * a_layer + cfg.vocab_size * D)
+    assert bench.sampler_flop(work) == bench.prompts_flop(work) + sampled
+
+
+@pytest.fixture
+def nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(bench, "machine_limit", lambda: pytest.fail("it has begun to measure"))
+
+
 @pytest.mark.parametrize("arguments, words", [
     (["--parts", "sampler,magic"], "unknown part 'magic'"), (["--rounds", "0"], "--rounds 0"),
-    (["--workload", "nowhere.py"], "no such file"), (["--fast"], "unrecognized")])
+    (["--workload", "nowhere.py"], "no such file"), (["--fast"], "unrecognized"),
+    (["--beside", "nosuchcmd x"], "'nosuchcmd x': there is no such command"), (["--beside", "echo 'x"], "No closing quotation"),
+    (["--beside", ""], "no such command"), (["--rounds", "1", "--beside", "true"], "between two rounds, and --rounds is 1"),
+    (["--grow", "--parts", "sampler"], "so --parts would do nothing"),
+    (["--grow", "--rounds", "2", "--beside", "true"], "so --rounds, --beside would do nothing")])
+@pytest.mark.usefixtures("nothing_is_measured")
 def test_wrong_arguments_are_refused(capsys, arguments, words):
     """One message, exit code 2, before any model."""
     with pytest.raises(SystemExit) as ended:
         bench.main(arguments)
     said = capsys.readouterr()
     assert ended.value.code == 2 and words in said.err and not said.out
+
+
+WORK = 'P, G, N = 2, 3, 4\nSYSTEM = "Be brief."\nUSER = "Add."\n'
+
+
+@pytest.mark.parametrize("text, words", [
+    (WORK.replace("SYSTEM", "SISTEM"), "SYSTEM missing"), ("P = 2\nSYSTEM = USER = 'a'\n", "G, N missing"),
+    (WORK.replace("4", "'4'"), "N missing, or of another kind"), (WORK + "def\n", "raised SyntaxError"),
+    (WORK + "raise SystemExit(0)\n", r"raised SystemExit: 0 \(.*work.py, line 4\)"), (WORK.replace("3", "1"), "GROUP=1")])
+@pytest.mark.usefixtures("nothing_is_measured")
+def test_a_file_that_is_no_workload_is_refused(tmp_path, text, words):
+    """What is missing, of another kind, out of limits, or raised: with the file's name, and sys.exit(0) is no success."""
+    (tmp_path / "work.py").write_text(text)
+    with pytest.raises(InputError, match=rf"--workload .*work.py(?s:.*){words}"):
+        bench.main(["--workload", str(tmp_path / "work.py")])
+
+
+@pytest.mark.parametrize("environ, arguments, words", [
+    ({"TASKS": "gsm8k"}, ["--parts", "step"], "COMBINE=lisp pays for programs"),
+    ({"TASKS": "gsm8k", "COMBINE": "additive", "TASKS_PER_STEP": "2"}, ["--parts", "grading"], "COMBINE=additive runs no pro"),
+    ({"N_TASKS": "3", "TASKS_PER_STEP": "4"}, [], "4 tasks a step, but there are 3: lower TASKS_PER_STEP"),
+    ({"N_TASKS": "7", "TASKS_PER_STEP": "2"}, ["--grow"], "8 tasks a step, but there are 7: --grow needs more")])
+@pytest.mark.usefixtures("nothing_is_measured")
+def test_tasks_that_the_parts_cannot_use_are_refused(tmp_path, monkeypatch, environ, arguments, words):
+    """Before anything is measured, as training refuses them."""
+    (tmp_path / "train.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n' * 2)
+    for name, value in ({"TASKS_FILE": str(tmp_path)} if "TASKS" in environ else {}).items() | environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=words):
+        bench.main(arguments)
 
 
 def test_wrong_settings_are_refused(root):
@@ -62,14 +119,21 @@ def test_an_update_is_cut_as_the_settings_say(monkeypatch):
 @pytest.mark.slow
 def test_a_small_run_measures_every_part(root, tmp_path):
     """Each part's line, the workload's shape, a command between two rounds; one that fails ends it with 2."""
-    (tmp_path / "work.py").write_text('P, G, N = 2, 3, 4\nSYSTEM = "Be brief."\nUSER = "Add."\n')
+    (tmp_path / "work.py").write_text(WORK)
     done = run(root, "--workload", str(tmp_path / "work.py"), "--rounds", "2", "--beside", "echo the other")
     assert done.returncode == 0, done.stderr
     assert "work: 2 prompts of" in done.stdout and "x 3 samples of 4" in done.stdout
     lines = [line.split(":")[0].strip() for line in done.stdout.splitlines()]
     parts = ["prompts", "sampler", "update", "step", "grading"]
     assert lines == ["machine", "load", "work", *parts, "the other", *parts]
-    assert run(root, "--parts", "prompts", "--beside", "false").returncode == 2
+    shares = {line.split(":")[0].strip() for line in done.stdout.splitlines() if "% of the machine" in line}
+    assert shares == {"prompts", "sampler", "update", "step"}
+    failed = run(root, "--parts", "prompts", "--beside", "false")
+    assert failed.returncode == 2 and failed.stderr == "bench.py: --beside false ended with 1; see above\n"
+    (tmp_path / "train.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n' * 2)
+    words = run(root, "--rounds", "1", TASKS="gsm8k", TASKS_FILE=str(tmp_path), COMBINE="additive", MAX_NEW_TOKENS="8")
+    assert words.returncode == 0, words.stderr
+    assert [line.split(":")[0].strip() for line in words.stdout.splitlines()] == ["machine", "load", "work", *parts[:-1]]
 
 
 @pytest.mark.slow

@@ -1,18 +1,27 @@
 """What commands share: options, exit codes, and the lines at the start and the end of a run."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+import eval_runs
+import query
+import run_probe
+import train_grpo
 from qwen2_jax import SHAPES
-from rl import command, config, device
+from rl import command, config, device, lora
 from rl.datalog import RunLog, step_metrics
 from rl.errors import InputError
+from rl.models import pretrained
+from rl.models.pretrained import resolve
 from rl.settings import Settings
 from rl.signals import Interrupted
 from tests.test_datalog import group, sample
@@ -57,6 +66,42 @@ def test_the_start_says_what_was_set(capsys):
     assert lines[0].startswith("warning: STEPZ") and [line.strip() for line in lines[1:]] == ["set: STEPS=7", "model: tiny"]
 
 
+@pytest.mark.parametrize("dry", [False, True])
+def test_what_fits_nowhere_is_warned_of(monkeypatch, capsys, dry):
+    """At the start and by --dry-run: what it would take, and the ways on that are left; the run takes the smallest update."""
+    for name, value in {"MODEL": "tiny", "MEMORY_GB": "0.001", "UPDATE_SAMPLES": "4", "MAX_NEW_TOKENS": "16"}.items():
+        monkeypatch.setenv(name, value)
+    loaded = config.load(os.environ)
+    if dry:
+        assert command.dry_run(loaded) == 0
+    else:
+        command.announce(command.with_memory(loaded, resolve("tiny").cfg, np.dtype("float32"), 256), {})
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert re.fullmatch(r"warning: memory may run out: with REMAT=full and UPDATE_SAMPLES=4, the smallest there is; planned "
+                        r"\d+\.\d MB exceeds 1\.0 MB, MEMORY_GB; leave UPDATE_SAMPLES out, or lower MAX_NEW_TOKENS.*", said)
+
+
+@pytest.mark.parametrize("layers, words", [(0, "trained on Qwen/Other-Model, .* MODEL=tiny"),
+                                           (1, r"layers.\d.* has no place in this model.*MODEL=Qwen/Other-Model")])
+@pytest.mark.parametrize("main, arguments", [(train_grpo, ()), (train_grpo, ("--dry-run",)), (run_probe, ()),
+                                             (query, ("--task", "gcd")), (eval_runs, ("--zero-shot", "answers.jsonl"))])
+def test_an_adapter_of_another_model_is_refused(tmp_path, monkeypatch, main, arguments, layers, words):
+    """By every command, of equal shapes or not, before weights are read and without anything written."""
+    cfg = resolve("tiny").cfg
+    other = replace(cfg, num_hidden_layers=cfg.num_hidden_layers + layers)
+    lora.save_peft(tmp_path, lora.init(jax.random.key(0), other, 2, 4.0), "Qwen/Other-Model")
+    before = sorted(tmp_path.iterdir())
+    answered = {"TASKS": "gsm8k", "TASKS_FILE": "/nowhere", "COMBINE": "additive"} if main is eval_runs else {}
+    for name, value in {"MODEL": "tiny", "LORA": str(tmp_path), "OUT": str(tmp_path / "out"), **answered}.items():
+        if not (main is eval_runs and name == "OUT"):
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("the weights were read"))
+    monkeypatch.setattr(sys, "argv", ["x.py", *arguments])
+    with pytest.raises(lora.AdapterError, match=words):
+        main.main()
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
     """What is left open comes to what MEMORY_GB has room for; the run's config.yaml has that, so resuming changes nothing."""
     def decided(**environ):
@@ -68,12 +113,14 @@ def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
     small, large = decided(MEMORY_GB="0.5"), decided(MEMORY_GB="64")
     assert (chosen(small), chosen(large)) == (("full", 1), ("none", 8))
     assert "500.0 MB, MEMORY_GB" in small.origins["remat"] and "MEMORY_GB" in small.origins["update_samples"]
+    assert small.origins["remat"].startswith("auto: the smallest there is") and not large.warnings
+    assert large.origins["remat"].startswith("auto: the quickest that fits 64")
     assert command.memory_facts(small)["backward pass"].startswith("of 1 samples of a group at a time (auto")
     assert command.memory_facts(large)["backward pass"].startswith("of whole groups at a time (auto")
     assert chosen(decided(MEMORY_GB="64", REMAT="full")) == ("full", 8), "what was asked for stays"
     assert chosen(decided(MEMORY_GB="64", UPDATE_SAMPLES="2")) == ("none", 2)
     command.announce(small, {})
-    said = capsys.readouterr().out
+    said = capsys.readouterr().out.split("set: ")[1]
     assert "REMAT" not in said and "UPDATE_SAMPLES" not in said, "nobody set it"
     (tmp_path / "config.yaml").write_text(config.dump(small.settings))
     assert chosen(decided(RESUME=str(tmp_path))) == ("full", 1)

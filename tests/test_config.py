@@ -334,7 +334,11 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     ("steps: 3\nsteps: 4\n", "the key steps is given twice"),
     ("trainer: 3\n", "trainer is a section"),
     ("- steps\n", "holds a list"),
-    ("steps: [\n", "'<stream end>' at line 2, column 1"), ("steps: 2026-13-45\n", "not valid YAML"),
+    ("steps: [\n", "'<stream end>' at line 2, column 1"), 
+    ("seed: 1\nsteps: 2026-13-45\n", "not valid YAML: '2026-13-45': month must be in 1..12 at line 2, column 8"),
+    ("seed: 1\n  \nrun_name: a\x01b\n", "not valid YAML: the character 0x01 cannot stand in YAML, at line 3, column 12"),
+    ("steps: !!int ''\n", "at line 1, column 8"), ("steps: !!bool x\n", "at line 1, column 8"),
+    ("seed: 1\ntrainer: !!map x\n", "at line 2, column 10"),
     ("steps: " + "[" * 3000, "not valid YAML"),
     ("zzzzqqqq: 1\n", "--help lists the settings"), ("foo: 1\n", "foo: unknown setting; --help lists the settings"),
     ("trainer: {stepss: 1}\n", "trainer.stepss: unknown setting; the nearest name is steps"),
@@ -350,7 +354,11 @@ def test_missing_or_unreadable_file_is_named(tmp_path):
 
     assert "none.yaml: No such file" in refused({"CONFIG": str(tmp_path / "none.yaml")})[0]
     assert "Is a directory" in refused({"CONFIG": str(tmp_path)})[0]
-    assert "binary.yaml" in refused({"CONFIG": str(tmp_path / "binary.yaml")})[0]
+    assert refused({"CONFIG": str(tmp_path / "binary.yaml")})[0].endswith(
+        "binary.yaml: not valid YAML: the byte 0xff is no UTF-8, at line 1, column 1")
+    (tmp_path / "latin.yaml").write_bytes("# gr\u00fc\u00dfe\nrun_name: \u00e4".encode() + b"h\xe4\n")
+    assert "latin.yaml: not valid YAML: the byte 0xe4 is no UTF-8, at line 2, column 13" in refused(
+        {"CONFIG": str(tmp_path / "latin.yaml")})[0]
 
 
 def test_two_names_of_one_setting_must_agree(tmp_path):

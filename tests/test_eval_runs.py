@@ -5,9 +5,11 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 import eval_runs
@@ -122,11 +124,14 @@ def test_a_checkpoint_says_on_which_model_it_was_trained(make_run, tiny_model):
     named = json.loads((folder / "adapter_config.json").read_text())
     named["base_model_name_or_path"] = "Qwen/Qwen2.5-Coder-1.5B-Instruct"
     (folder / "adapter_config.json").write_text(json.dumps(named))
-    check = lambda model: run_evaluation.check_checkpoint(folder, source, config.load({"MODEL": model}).settings)  # noqa: E731
-    check("1.5B")
-    check(str(tiny_model))
-    with pytest.raises(InputError, match="trained on Qwen/Qwen2.5-Coder-1.5B-Instruct.*MODEL=0.5B.*another model"):
-        check("0.5B")
+    run = run_evaluation.read_run(folder.parents[2], {})
+
+    def problems(model):
+        settings = replace(run.settings, model=replace(run.settings.model, model=model))
+        return run_evaluation.jobs_of(run._replace(settings=settings), source, np.float32)[1]
+    assert problems("1.5B") == problems(str(tiny_model)) == []
+    (problem,) = problems("0.5B")
+    assert re.search("run_a: .*trained on Qwen/Qwen2.5-Coder-1.5B-Instruct.*MODEL=0.5B.*another model", problem)
 
 
 def test_done_is_done_and_another_measurement_is_refused(make_run, tmp_path):

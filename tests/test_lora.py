@@ -176,6 +176,23 @@ def test_other_models_and_ranks_are_refused(tmp_path, cfg, rank, words):
         lora.load(tmp_path / "a.npz", cfg, rank)
 
 
+@pytest.mark.parametrize("base, model, fits", [
+    ("Qwen/Qwen2.5-Coder-0.5B-Instruct", "0.5B", True), ("0.5B", "Qwen/Qwen2.5-Coder-0.5B-Instruct", True),
+    ("/data/Qwen2.5-Coder-0.5B-Instruct", "0.5B", True), ("someone/qwen2.5-coder-0.5b-instruct", "0.5B", True),
+    ("/c/models--Qwen--Qwen2.5-Coder-0.5B-Instruct/snapshots/ab12", "0.5B", True),
+    ("models/tiny", "tiny", True), ("", "0.5B", True), ("Qwen/Other-Model", ".", True), ("Qwen/Other-Model", "", True),
+    ("Qwen/Other-Model", "tiny", False), ("Qwen/Qwen2.5-Coder-1.5B-Instruct", "0.5B", False),
+    ("/c/models--Qwen--Other-Model/snapshots/ab12", "0.5B", False), ("/data/model", "0.5B", False)])
+def test_equal_shapes_do_not_make_it_the_same_model(tmp_path, base, model, fits):
+    """The name in the file decides, with or without owner or folder; no name, or a MODEL that is a path, fits any."""
+    lora.save_peft(tmp_path, ADAPTER, base)
+    if fits:
+        assert lora.rank_of(lora.load(tmp_path, CFG, model=model)) == 4
+    else:
+        with pytest.raises(lora.AdapterError, match=f"trained on {base}, .* MODEL={model}.*base_model_name_or_path"):
+            lora.load(tmp_path, CFG, model=model)
+
+
 @pytest.mark.parametrize("damage", ["absent", "empty", "torn", "text", "no config"])
 def test_unreadable_adapters_are_refused(tmp_path, damage):
     """A missing, empty, cut or foreign file is one clear error that names the path."""

@@ -20,7 +20,7 @@ from rl.errors import InputError
 from rl.models import pretrained
 from rl.models.chat import Chat
 from rl.models.gguf_file import GgufFile
-from rl.models.hub import HUB_IDS
+from rl.models.hub import HUB_IDS, tokenizer_file
 from rl.models.pretrained import ModelError, load, resolve
 from rl.models.safetensors_file import SafeTensors
 from rl.settings import LEAVES
@@ -341,6 +341,28 @@ def test_the_local_cache_is_used(tmp_path, monkeypatch, model):
 
     assert resolve(model).path.resolve() == snapshot
     assert resolve(model).name == model
+
+
+def test_a_tokenizer_of_the_hub_is_cached_or_fetched_once(tmp_path, monkeypatch):
+    """tokenizer.json of a model in ./hf_cache; where the cache has the rest alone, it is fetched and nothing else; one message
+    where the hub has none either."""
+    monkeypatch.chdir(tmp_path)
+    file = cached(tmp_path) / "tokenizer.json"
+    assert tokenizer_file("someone/some-model").resolve() == file
+
+    aside, calls = file.rename(tmp_path / "aside"), []
+
+    def download(repo_id, local_files_only, allow_patterns, **options):
+        calls.append((repo_id, local_files_only, allow_patterns))
+        if not local_files_only and aside.exists():
+            aside.rename(file)
+        return str(file.parent)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert tokenizer_file("someone/some-model") == file
+    assert calls == [("someone/some-model", local, ["tokenizer.json"]) for local in (True, False)]
+    file.unlink()
+    with pytest.raises(InputError, match="it has no tokenizer.json"):
+        tokenizer_file("someone/some-model")
 
 
 def test_incomplete_cache_offline(tmp_path, monkeypatch):

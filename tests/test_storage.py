@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from rl import command, config, tracker
+from rl.errors import InputError
+from rl.graders import objective_of_rewards
 from rl.models import pretrained
 from rl.settings import Settings
 from rl.storage import as_written, checkpoint_folder, checkpoints, lasting_checkpoints, located
@@ -79,6 +81,11 @@ def test_tokens_come_from_the_variables_that_auth_names(tmp_path, monkeypatch):
     with pytest.raises(pretrained.ModelError):
         command.find_model(load(model="owner/name", hf_token_env="MY_TOKEN"))
     assert asked == [(True, None), (False, "hf_x")]
+    counted = load(hf_token_env="MY_TOKEN", combine="additive",
+                   reward_kwargs="{length_penalty_reward: {tokenizer_name: owner/name}}")
+    with pytest.raises(InputError, match="tokenizer 'owner/name': no folder, .*nothing here"):
+        objective_of_rewards(counted)
+    assert asked[2:] == [(True, None), (False, "hf_x")]
     with pytest.raises(config.SettingsError, match="HF_TOKEN_ENV takes a variable's name"):
         load(hf_token_env="hf-abc def")
 

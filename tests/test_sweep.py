@@ -240,10 +240,11 @@ def test_an_interruption_is_passed_on_once_and_waited_for(train, base, tmp_path,
 
 
 def test_under_a_cache_a_sweep_has_its_place(script, train, base, tmp_path, monkeypatch):
-    """A relative --out is below artifacts/sweeps, and so are its runs."""
+    """A relative --out is below artifacts/sweeps, and so are its runs and logs."""
     monkeypatch.setenv("CACHE_DIR", str(tmp_path / "cache"))
     assert sweep_it(script, train, base, "mine", "--set", "SEED=1") == 0
     assert (tmp_path / "cache/artifacts/sweeps/mine/run_seed-1/metrics.jsonl").exists()
+    assert (tmp_path / "cache/artifacts/sweeps/mine/logs/run_seed-1.log").exists()
 
 
 # ---- the summary -----------------------------------------------------------------------------------------------------

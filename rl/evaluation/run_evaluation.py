@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rl import command, config, lora
-from rl.checkpoint import CheckpointError
 from rl.datalog import Group, LogError
 from rl.errors import InputError
 from rl.evaluation.probe import Probed, ProbeGrader, probe
@@ -21,7 +20,6 @@ from rl.generate import check_room
 from rl.graders import check_tasks, judge_of, objective_of_rewards, open_judge
 from rl.loop import Prompt, prepare, sampling_of
 from rl.models.hub import hub_name
-from rl.models.peft_file import read_adapter
 from rl.models.pretrained import Source
 from rl.settings import Settings, values_of
 from rl.storage import lasting_checkpoints
@@ -126,20 +124,10 @@ def jobs_of(run: Run, source: Source, dtype) -> tuple[list[Job], list[str]]:
     for step, folder in run.checkpoints.items():
         jobs.append(Job(run.name, step, folder, s, prompts, source, dtype, how))
         try:
-            check_checkpoint(folder, source, s)
+            lora.load(folder, source.cfg, model=s.model.model)
         except InputError as error:
             problems.append(f"{run.name}: {error}")
     return jobs, problems
-
-
-def check_checkpoint(folder: Path, source: Source, settings: Settings) -> None:
-    """InputError where the adapter is of other shapes, or says that it was trained on a model of another name."""
-    lora.load(folder, source.cfg)
-    trained_on, model = read_adapter(folder).base, settings.model.model
-    # A model's folder may have moved, so of paths the shapes alone are compared.
-    if Path(trained_on).name != Path(hub_name(model)).name and not Path(model).exists():
-        raise CheckpointError(f"{folder} was trained on {trained_on}, the run's settings say MODEL={model}: a checkpoint of "
-                              "another model. Set MODEL to the model it was trained on")
 
 
 def measured(run: Run, prompts: Sequence[Prompt]) -> dict:

@@ -1,5 +1,6 @@
 """Names of models and where the hub's files lie: short names, the cache, one file of a repository. Knows no model."""
 
+import re
 from pathlib import Path
 
 from rl.errors import InputError
@@ -17,22 +18,42 @@ def hub_name(model: str) -> str:
     return HUB_IDS.get(model, model)
 
 
+def same_model(one: str, model: str) -> bool:
+    """Whether the name that an adapter gives its model may stand for the one that MODEL names.
+
+    An owner or a folder before the name is no difference.  Where MODEL is a path there is no name to compare: folders move."""
+    if model not in (*HUB_IDS, "tiny") and Path(model).expanduser().exists():
+        return True
+    return _last_name(one) == _last_name(model)
+
+
+def _last_name(model: str) -> str:
+    """A model's name without owner or folder; of a snapshot in the hub's cache the name of its repository."""
+    found = re.search(r"models--[^/]*--([^/]+)/snapshots/", model)
+    return (found[1] if found else Path(hub_name(model)).name).lower()
+
+
 def hub_cache() -> Path | None:
     """The cache beside the program where there is one; None: HF_HUB_CACHE, or the library's default."""
     return LOCAL_CACHE if LOCAL_CACHE.is_dir() else None
 
 
-def tokenizer_file(name: str) -> Path:
-    """The tokenizer.json of a folder, a short name or a hub id, fetched where it is not in the cache; InputError without one."""
-    from huggingface_hub import hf_hub_download
+def tokenizer_file(name: str, token: str | None = None) -> Path:
+    """The tokenizer.json of a folder, a short name or a hub id, fetched where it is not in the cache; InputError without one.
+
+    token: the hub's, where it is not the one that its library finds by itself."""
+    from huggingface_hub import snapshot_download  # its download of one file tries for 20 s where there is no network
 
     folder = TINY if name == "tiny" else Path(name).expanduser()
     if folder.is_dir():
         return folder / "tokenizer.json"
-    why = None
-    for cached_only in (True, False):
+    why, asked = None, {"cache_dir": hub_cache(), "allow_patterns": ["tokenizer.json"]}
+    for more in ({"local_files_only": True}, {"local_files_only": False, "token": token or None}):
         try:
-            return Path(hf_hub_download(hub_name(name), "tokenizer.json", cache_dir=hub_cache(), local_files_only=cached_only))
+            file = Path(snapshot_download(hub_name(name), **asked, **more)) / "tokenizer.json"
+            if not file.exists():
+                raise FileNotFoundError("it has no tokenizer.json")
+            return file
         except Exception as error:  # no network, no such name, a gated one: the ways on are the same
             why = error
     raise InputError(f"tokenizer {name!r}: no folder, and not to be had from the hub ({str(why).splitlines()[0]}); give a folder "
