@@ -15,13 +15,20 @@ before and after STEPS steps of GRPO on other questions.  A control arm trains o
 random.
 
 Writes OUT/predictions.json and predictions.sha256 (`sha256sum -c` checks them), then OUT/results.json, report.html, and a folder
-a family with its answers, metrics, completions and checkpoints.  Whatever ended it, the same command goes on where it stopped."""
+a family with its answers, metrics, completions and checkpoints.  Whatever ended it, the same command goes on where it stopped.
+FAMILIES may name some of the predicted families now and others later: results.json and the page keep those that are done.  An
+answer that cannot be graded is worth 0 and is counted in the tables.
+
+Ends with 0 where every family is done, but for those whose prediction was refused; 1 where some are not, since MAX_HOURS was
+over or they cannot be trained (results.json says why); 2 where none could be done, and on bad input; 130, 143 or 129 after
+Ctrl-C, SIGTERM or a closed terminal."""
 
 import dataclasses
 import datetime
 import os
 import re
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -33,10 +40,12 @@ from rl.generate import check_room
 from rl.graders import grader_of, open_judge
 from rl.gym import predictions, proof, proof_page
 from rl.gym.audit import audit, refused
-from rl.gym.client import Gym
+from rl.gym.client import UNSCORABLE, Gym
 from rl.gym.families import parse_families
 from rl.gym.proof_results import (
-    MEASURES,
+    answers_of,
+    calibration_text,
+    earlier,
     kept,
     prediction_line,
     predictions_text,
@@ -50,14 +59,14 @@ from rl.lock import claimed
 from rl.loop import prepare
 from rl.models import pretrained
 from rl.progress import Progress
-from rl.settings import LEAVES, text_of, value_of
-from rl.signals import Signals
+from rl.signals import Interrupted, Signals
 
 FLAGS = {"--families": "FAMILIES", "--model": "MODEL", "--steps": "STEPS", "--group": "GROUP",
          "--prompts-per-step": "TASKS_PER_STEP", "--max-new": "MAX_NEW_TOKENS", "--eval-n": "EVAL_N",
          "--predict-tasks": "PREDICT_TASKS", "--lr": "LEARNING_RATE", "--out": "OUT", "--predictions": "PREDICTIONS"}
 OWN = {"model": "Qwen/Qwen3-0.6B", "steps": 100, "tasks_per_step": 4, "learning_rate": 5e-5, "max_new_tokens": 64,
-       "dtype": "float32", "out": "results", "recheck_share": 0.0, "combine": "reasoning_gym"}
+       "dtype": "float32", "out": "results", "recheck_share": 0.0, "tasks": "reasoning_gym", "combine": "reasoning_gym"}
+SOME_LEFT, NOTHING_DONE = 1, 2    # exit codes
 # What has no meaning here: questions come from families, code is not run, and the arms and measurements are this command's own.
 NOT_HERE = ("tasks", "split", "n_tasks", "tasks_file", "task_names", "style_hint", "case_seed", "lora", "dynamic_sampling",
             "shuffle_rewards", "style_weight", "eval_every", "recheck_share", "overlong", "resume", "tracker", "run_name",
@@ -74,20 +83,19 @@ def main() -> int:
     if loaded.origins["dtype"] == config.OWN_DEFAULT:
         facts["dtype"] = f"{dtype} ({config.OWN_DEFAULT})"
     out = Path(settings.run.out)
-    if not predicting:
-        document, digest = predictions.read(predictions_file(settings))
-    command.make_folder(out)
-    with Signals() as signals, claimed(out), open_judge(settings) as gym:
-        families = parse_families(settings.proof.families, gym)
-        loaded = command.with_memory(loaded, source.cfg, dtype, settings.generation.max_prompt_tokens // 4)
-        work = Work(loaded, seeds, gym, pretrained.load(source, dtype), signals, out)
-        command.announce(loaded, {"out": str(out), **facts, "questions": package_of(gym)})
-        if predicting:
-            return predict(work, families)
-        entries = predictions.check(document, predictions_file(settings), predictions.fingerprint(work.model.params),
-                                    package_of(gym), work.settings, [family.text for family in families])
-        print(f"{'predictions':>15}: {document['time']}, SHA-256 {digest}", flush=True)
-        return compare(work, families, entries, digest)
+    document, digest = ({}, "") if predicting else predictions.read(predictions_file(settings))
+    try:
+        with Signals() as signals, open_judge(settings) as gym:
+            families = parse_families(settings.proof.families, gym)    # before there is a folder, which would stay empty
+            command.make_folder(out)
+            with claimed(out):
+                loaded = command.with_memory(loaded, source.cfg, dtype, settings.generation.max_prompt_tokens // 4)
+                work = Work(loaded, seeds, gym, pretrained.load(source, dtype), signals, out)
+                command.announce(loaded, {"out": str(out), **facts, "questions": package_of(gym)})
+                return predict(work, families) if predicting else compare(work, families, document, digest)
+    except Interrupted as stop:
+        print(f"{stop}: what was done is kept in {out}; the same command, with the same settings, goes on from there", flush=True)
+        return stop.exit_code
 
 
 def settings_of(arguments: list[str]) -> config.Loaded:
@@ -102,12 +110,7 @@ def settings_of(arguments: list[str]) -> config.Loaded:
             environ[FLAGS[name]] = value if joined else rest.pop(0)
         elif name != "--predict-only":
             raise InputError(f"{name}: takes {', '.join(FLAGS)}, --predict-only, and settings as environment variables")
-    loaded = config.load(environ, training=True, own=OWN)
-    wrong = [f"{name.upper()}={text_of(value_of(loaded.settings, name))}" for name in NOT_HERE
-             if value_of(loaded.settings, name) != OWN.get(name, LEAVES[name].default)]
-    if wrong:
-        raise InputError(f"{', '.join(wrong)}: nothing here for such settings to act on; unset them, or use train_grpo.py")
-    return loaded
+    return config.load(environ, training=True, own=OWN, nowhere=NOT_HERE)
 
 
 def package_of(gym: Gym) -> str:
@@ -161,11 +164,14 @@ def predict(work: Work, families) -> int:
         print(f"{path} was written at {document['time']} and stays as it is:\n{predictions_text(entries)}")
     else:
         key = predictions.key(work.settings, weights, package_of(work.gym))
-        entries = [predictions.Predicted.of(kept(work.folder(family) / "prediction.json", key, partial(predicted, work, family)))
+        entries = [kept(work.folder(family) / "prediction.json", key, partial(predicted, work, family), predictions.Predicted.of)
                    for family in families]
         about = {"time": datetime.datetime.now().isoformat(timespec="seconds"), "git": command.git_revision(),
                  "model": work.model.name, "weights": weights, "package": package_of(work.gym)}
         digest = predictions.write(work.out, about, work.settings, entries)
+    if all(entry.refused for entry in entries):
+        print(f"\n{path}, SHA-256 {digest}; every family is refused, so there is none to train")
+        return NOTHING_DONE
     print(f"\n{path}, SHA-256 {digest}; train with the same settings without --predict-only")
     return 0
 
@@ -173,15 +179,15 @@ def predict(work: Work, families) -> int:
 def predicted(work: Work, family) -> dict:
     """One family's entry in predictions.json."""
     found = audit(work.gym, family, work.seeds.predict)
-    why = refused(found)
-    scores = {}
-    if not why:
+    entry = predictions.Predicted(family.text, found._asdict(), refused(found), {})
+    if not entry.refused:
         questions = usable(work.gym, family, work.seeds.predict)
         grader = grader_of(work.gym, questions, work.settings)
         samples = proof.sampled(work.model, work.prompts(questions), grader, work.settings)
-        scores = {"score": [[s.reward for s in group] for group in samples],
-                  **{name: [[s.scores[name] for s in group] for group in samples] for name in MEASURES[1:]}}
-    entry = predictions.Predicted(family.text, found._asdict(), why, scores)
+        measured = [[proof.measures_of(sample) for sample in group] for group in samples]
+        scores = {name: [[one[name] for one in group] for group in measured] for name in predictions.MEASURES}
+        lost = sum(proof.verdict_of(sample) == UNSCORABLE for group in samples for sample in group)
+        entry = entry._replace(scores=scores, unscorable=lost)
     print(prediction_line(entry), flush=True)
     return entry._asdict()
 
@@ -189,24 +195,43 @@ def predicted(work: Work, family) -> dict:
 # ---- train and compare -----------------------------------------------------------------------------------------------
 
 
-def compare(work: Work, families, entries, digest: str) -> int:
+def compare(work: Work, families, document: dict, digest: str) -> int:
     """Every family trained and measured again, results.json and the page written after each; returns the exit code."""
-    hours, results = work.settings.trainer.max_hours, []
-    deadline = training.deadline_after(hours)
+    asked = predictions.check(document, predictions_file(work.settings), predictions.fingerprint(work.model.params),
+                              package_of(work.gym), work.settings, [family.text for family in families])
+    entries, standing, left = predictions.entries_of(document), earlier(work.out, digest), {}
+    print(f"{'predictions':>15}: {document['time']}, SHA-256 {digest}", flush=True)
     command.write_config(work.out, work.loaded, package_of(work.gym))
-    for family, entry in zip(families, entries, strict=True):
-        if entry.refused:
-            print(f"{family.text}: refused: {entry.refused}", flush=True)
-            continue
-        if (found := tried(work, family, entry, digest, deadline)) is None:
-            print(f"MAX_HOURS={hours:g} reached in {family.text}; the same command goes on")
-            break
-        results.append(found)
-        write_results(work.out, digest, entries, results)
-        proof_page.write(work.out, facts_of(work, digest), entries, results)
-        print(result_text(found), flush=True)
-    print(f"{results_text(results)}\n\n{len(results)} of {len(families)} families: {work.out / 'results.json'}, report.html")
-    return 0
+    deadline = training.deadline_after(work.settings.trainer.max_hours)
+    for family, entry in zip(families, asked, strict=True):
+        said = f"refused: {named(family.text, entry.refused)}"
+        try:
+            if not entry.refused:
+                standing = standing.with_done(tried(work, family, entry, digest, deadline))
+                said = result_text(standing.done[family.text])
+        except InputError as error:    # of this family alone: the others are still to be had
+            standing, left[family.text] = standing.with_undone(family.text, str(error)), error
+            said = f"not done: {named(family.text, error)}"
+        write_results(work.out, digest, entries, standing)
+        proof_page.write(work.out, facts_of(work, digest), entries, standing)
+        print(said, flush=True)
+    results = standing.results(entries)
+    print("\n".join(["", results_text(results), "", calibration_text(entries, results), "", *left_text(asked, left)]))
+    done = sum(not entry.refused for entry in asked) - len(left)
+    print(f"{done} of {len(families)} families done: {work.out / 'results.json'} holds {len(results)}, report.html beside it")
+    late = any(isinstance(error, OutOfTime) for error in left.values())
+    return SOME_LEFT if left and (done or late) else 0 if done else NOTHING_DONE
+
+
+def left_text(asked, left: dict[str, InputError]) -> list[str]:
+    """A line for each family that is not done."""
+    return ([f"refused: {named(entry.family, entry.refused)}" for entry in asked if entry.refused]
+            + [f"not done: {named(name, error)}" for name, error in left.items()])
+
+
+def named(family: str, why) -> str:
+    """What is said of a family, beginning with its name."""
+    return str(why) if str(why).startswith(f"{family}:") else f"{family}: {why}"
 
 
 def facts_of(work: Work, digest: str) -> list[str]:
@@ -216,15 +241,23 @@ def facts_of(work: Work, digest: str) -> list[str]:
             f"most {g.max_new_tokens} tokens, learning rate {t.learning_rate:g}; predictions' SHA-256 {digest}"]
 
 
-def tried(work: Work, family, entry, digest: str, deadline: float) -> dict | None:
-    """One family's part of results.json; None where time ran out before it was done."""
+class OutOfTime(InputError):
+    """MAX_HOURS were over before a family was done."""
+
+
+def tried(work: Work, family, entry, digest: str, deadline: float) -> dict:
+    """One family's part of results.json; OutOfTime where time is over before it is done, InputError where it cannot be done."""
     folder, seeds = work.folder(family), work.seeds
+    late = OutOfTime(f"MAX_HOURS={work.settings.trainer.max_hours:g} reached; the same command goes on")
+    if deadline and time.monotonic() >= deadline and not (folder / "before.json").exists():
+        raise late
     held_out, predicted_on = (usable(work.gym, family, part) for part in (seeds.evaluate, seeds.predict))
     questions = training_questions(work.gym, family, seeds.train, held_out + predicted_on, seeds.predict)
     grader = grader_of(work.gym, questions, work.settings)
     prompts = work.prompts(held_out)
     answer = partial(proof.greedy, work.model, prompts=prompts, grader=grader, settings=work.settings)
-    answers = {"before": kept(folder / "before.json", digest, lambda: answer(None))}
+    sound = partial(answers_of, seeds=[question.seed for question in held_out])
+    answers = {"before": kept(folder / "before.json", digest, lambda: answer(None), sound)}
     trained_on = work.prompts(questions)
     arms = {"trained": work.settings}
     if work.settings.proof.control_arm:
@@ -234,8 +267,8 @@ def tried(work: Work, family, entry, digest: str, deadline: float) -> dict | Non
             print(f"{family.text}, {arm}", flush=True)
             adapter, done = proof.train(folder / arm, work.model, trained_on, grader, settings, work.signals, progress, deadline)
         if not done:
-            return None
-        answers[arm] = kept(folder / f"{arm}_after.json", digest, lambda adapter=adapter: answer(adapter))
+            raise late
+        answers[arm] = kept(folder / f"{arm}_after.json", digest, lambda adapter=adapter: answer(adapter), sound)
     return result_of(entry, answers, {arm: read_rows(folder / arm / "metrics.jsonl") for arm in arms})
 
 

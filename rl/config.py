@@ -9,8 +9,10 @@ Not checked here: whether a model, an adapter or a task exists. Those who load t
 import difflib
 import json
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -63,20 +65,28 @@ OWN_DEFAULT = "this command's default"    # an origin
 PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
 
 
-def load(environ, training=False, own: dict[str, Any] | None = None) -> Loaded:
+def load(environ, training=False, own: dict[str, Any] | None = None, nowhere: Collection[str] = ()) -> Loaded:
     """Settings from the defaults, the CONFIG file and the environment; from the run's own file when RESUME is given.
 
     With `training` set, what check_training refuses is reported among the other problems. `own` are a command's defaults
-    where they are not the declared ones.
+    where they are not the declared ones; `nowhere` are settings that have no place in it, so only their defaults are taken.
     """
-    problems = []
+    problems, own = [], own or {}
     config = environ.get("CONFIG", "").strip()
-    from_file = _accept(_read_yaml(config, problems), problems) if config else {}
-    from_env = _accept(_read_environ(environ), problems)
-    chosen = {name: (value, OWN_DEFAULT) for name, value in (own or {}).items()} | from_file | from_env
-    if "resume" in chosen and (folder := chosen["resume"][0]):
+    from_file = _accept(_read_yaml(config, problems), problems, own) if config else {}
+    from_env = _accept(_read_environ(environ), problems, own)
+    chosen = {name: (value, OWN_DEFAULT) for name, value in own.items()} | from_file | from_env
+    problems += _misplaced(chosen, own, nowhere)
+    if "resume" not in nowhere and "resume" in chosen and (folder := chosen["resume"][0]):
         return from_run(str(place(chosen.get("cache_dir", ("",))[0], "runs", folder)), environ)
     return _finish(chosen, problems, environ, training)
+
+
+def _misplaced(chosen, own, nowhere) -> list[str]:
+    """The problem with settings that have no place in this command, where some are asked for."""
+    wrong = [f"{name.upper()}={text_of(chosen[name][0])}" for name in nowhere
+             if name in chosen and chosen[name][0] != own.get(name, LEAVES[name].default)]
+    return [f"{', '.join(wrong)}: nothing here for such settings to act on; unset them, or use train_grpo.py"] * bool(wrong)
 
 
 def from_run(folder, environ) -> Loaded:
@@ -234,8 +244,10 @@ def _read_environ(environ) -> list[Given]:
             for name, leaf, value in found if value or (leaf.type is str and leaf.default == "")]
 
 
-def _accept(givens, problems) -> dict[str, tuple[Any, str]]:
-    """Leaf name -> (typed value, place); bad values, and two spellings of one setting that disagree, are problems."""
+def _accept(givens, problems, own=MappingProxyType({})) -> dict[str, tuple[Any, str]]:
+    """Leaf name -> (typed value, place); bad values, and two spellings of one setting that disagree, are problems.
+
+    `own` are the defaults that are not the declared ones."""
     accepted, shown = {}, {}
     for given in givens:
         leaf = given.leaf
@@ -244,7 +256,7 @@ def _accept(givens, problems) -> dict[str, tuple[Any, str]]:
         except (ValueError, OverflowError):
             quoted = ", in quotes" if leaf.type is str and not leaf.names and not isinstance(given.value, str) else ""
             problems.append(f"{given.shown}: {leaf.name.upper()} takes {leaf.limits}{quoted} ({leaf.help}); "
-                            f"leave it out for the default, {text_of(leaf.default) or 'blank'}")
+                            f"leave it out for the default, {text_of(own.get(leaf.name, leaf.default)) or 'blank'}")
             continue
         if leaf.name in accepted and accepted[leaf.name][0] != value:
             problems.append(f"{given.shown}: contradicts {shown[leaf.name]}, the same setting; keep one")

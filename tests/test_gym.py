@@ -268,6 +268,16 @@ def test_wrong_families_are_explained(gym, text, words):
     assert words in str(caught.value)
 
 
+def test_a_name_like_no_family_gets_the_list(gym):
+    """Where there is no nearest name the families are listed, once; where there is one, it alone is named."""
+    with pytest.raises(InputError) as caught:
+        parse_families("zzzz, chain_summ, qqqq:x=1", gym)
+    assert str(caught.value).count(f"the {len(gym.families)} families are ") == 1 and "acre, " in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        parse_families("chain_summ", gym)
+    assert "did you mean chain_sum" in str(caught.value) and "families are" not in str(caught.value)
+
+
 def test_all_that_is_wrong_is_said_at_once(gym):
     """One error for a line with five mistakes, and nothing that is right counts as one."""
     with pytest.raises(InputError) as caught:

@@ -1,5 +1,6 @@
 """The file of predictions: written whole, read back, refused when it was touched or is of another experiment."""
 
+import hashlib
 import json
 import subprocess
 from dataclasses import replace
@@ -51,12 +52,39 @@ def test_one_changed_byte_is_refused(out, change):
         predictions.read(path)
 
 
-@pytest.mark.parametrize("missing", [predictions.NAME, predictions.DIGEST])
-def test_both_files_are_needed(out, missing):
-    """Without the predictions, or without their digest, there is nothing to train by."""
+@pytest.mark.parametrize("missing, way_on", [(predictions.NAME, "predict first, with --predict-only"),
+                                             (predictions.DIGEST, "predictions.sha256: no digest .*Put that file back; or else "
+                                              "remove .*predictions.json and start with --predict-only")])
+def test_both_files_are_needed(out, missing, way_on):
+    """Without the predictions, or without their digest, there is nothing to train by; the way on is not the same."""
     (out / missing).unlink()
-    with pytest.raises(InputError, match="predict first"):
+    with pytest.raises(InputError, match=way_on):
         predictions.read(out / predictions.NAME)
+
+
+def rewritten(out, change):
+    """predictions.json changed in place by `change`, with a digest that fits."""
+    path = out / predictions.NAME
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    (out / predictions.DIGEST).write_text(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {predictions.NAME}\n")
+    return path
+
+
+@pytest.mark.parametrize("change, named", [
+    (lambda document: document.pop("weights"), "lacks weights"), (lambda document: document.pop("time"), "lacks time"),
+    (lambda document: document.update(settings=[], rule=None), "lacks rule, settings"),
+    (lambda document: document["families"].append(7), "family 3 of it"),
+    (lambda document: document["families"][0].pop("scores"), "family 1 of it"),
+    (lambda document: document["families"][0]["scores"].pop("lenient"), "family 1 of it"),
+    (lambda document: document["families"][0]["scores"].update(score=[[1, 2]]), "family 1 of it"),
+    (lambda document: document["families"][1].update(audit=None), "family 2 of it .*its audit lacks farmable")])
+def test_a_digest_that_fits_is_not_enough(out, change, named):
+    """What is no whole file of predictions is refused in one error that names the file, what it lacks, and what to do."""
+    path = rewritten(out, change)
+    with pytest.raises(InputError, match=f"{predictions.NAME}: its digest fits, but .*{named}.*predict anew"):
+        predictions.read(path)
 
 
 def test_another_experiment_is_refused_with_all_its_differences(out):
@@ -89,7 +117,10 @@ def test_what_changes_no_result_may_differ(out):
     """Memory, speed, places and the choice among predicted families are free; what is measured is not."""
     s = Settings()
     free = replace(s, model=replace(s.model, remat="mlp", model="elsewhere"), run=replace(s.run, out="x", save_every=3),
-                   proof=replace(s.proof, families="chain_sum", control_arm=False))
+                   proof=replace(s.proof, families="chain_sum", control_arm=False),
+                   generation=replace(s.generation, max_prompt_tokens=9), data=replace(s.data, tasks="reasoning_gym"),
+                   storage=replace(s.storage, cache_dir="elsewhere"),
+                   auth=replace(s.auth, hf_token_env="MINE", wandb_key_env="MINE"))
     assert check(out, free)
     for section, name, value in (("proof", "eval_n", 10), ("generation", "group", 4), ("model", "lora_rank", 4)):
         with pytest.raises(InputError, match=name.upper()):
@@ -105,6 +136,18 @@ def test_settings_that_are_newer_than_the_predictions(out):
     assert predictions.check(*asked, s, ["chain_sum"])
     with pytest.raises(InputError, match="LORA_TARGETS=q_proj: predicted with q_proj,"):
         predictions.check(*asked, replace(s, model=replace(s.model, lora_targets="q_proj")), ["chain_sum"])
+
+
+def test_older_predictions_still_hold(out):
+    """Made when prompts' length, places and tokens were bound, another provider was named, and nothing unscorable counted."""
+    def older(document):
+        document["settings"] |= {"max_prompt_tokens": 512, "cache_dir": "there", "hf_token_env": "X", "wandb_key_env": "Y",
+                                 "tasks": "lc_easy"}
+        for entry in document["families"]:
+            del entry["unscorable"]
+    assert not {"max_prompt_tokens", "cache_dir", "tasks"} & set(predictions.measured(Settings()))
+    rewritten(out, older)
+    assert check(out, families=("chain_sum", "broken")) == ENTRIES
 
 
 def test_older_predictions_name_no_objective(out):

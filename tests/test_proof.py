@@ -3,15 +3,20 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from rl.errors import InputError
+from rl.generate import Rollouts
 from rl.gym import proof, proof_page, proof_results
 from rl.gym import tasks as gym_tasks
 from rl.gym.client import Question, UnusableSeeds
 from rl.gym.families import Family
 from rl.gym.predictions import Predicted
 from rl.gym.proof import Seeds
+from rl.gym.proof_results import Standing
+from rl.loop import Prompt
+from rl.reward import Grade
 from rl.settings import Settings
 
 FAMILY = Family("chain_sum", ())
@@ -88,16 +93,82 @@ def test_what_was_done_is_done_once(tmp_path):
     """The second call reads what the first wrote; another experiment's file, or a torn one, is refused and not overwritten."""
     made = []
     for _ in range(2):
-        found = proof_results.kept(tmp_path / "a" / "x.json", "key", lambda: made.append(1) or {"n": [1.5, None]})
+        found = proof_results.kept(tmp_path / "a" / "x.json", "key", lambda: made.append(1) or {"n": [1.5, None]}, dict)
         assert found == {"n": [1.5, None]}
     assert made == [1]
     before = (tmp_path / "a" / "x.json").read_bytes()
     with pytest.raises(InputError, match="another model"):
-        proof_results.kept(tmp_path / "a" / "x.json", "other", dict)
+        proof_results.kept(tmp_path / "a" / "x.json", "other", dict, dict)
     assert (tmp_path / "a" / "x.json").read_bytes() == before
     (tmp_path / "a" / "x.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read"):
-        proof_results.kept(tmp_path / "a" / "x.json", "key", dict)
+        proof_results.kept(tmp_path / "a" / "x.json", "key", dict, dict)
+
+
+@pytest.mark.parametrize("wrong", [None, 7, [7], [{}], [{"seed": 5}], "[]", {}])
+@pytest.mark.parametrize("read", [Predicted.of, lambda rows: proof_results.answers_of(rows, [100_000])])
+def test_kept_files_of_wrong_content_are_named(tmp_path, wrong, read):
+    """The right key and what is no prediction, or no answers: one error that names the file and what to do."""
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"key": "key", "value": wrong}))
+    with pytest.raises(InputError, match="x.json cannot be read .*: remove it to have it made again"):
+        proof_results.kept(path, "key", dict, read)
+
+
+@pytest.mark.parametrize("change", [{"score": None}, {"strict": "1"}, {"lenient": 2.0}, {"seed": 7}, {"answer": 3}])
+def test_answers_that_cannot_be_compared_are_refused(change):
+    """A missing score, one out of range, or another question's answer; whole ones come back as they are."""
+    rows = answers([1.0, 0.5], [1.0, 1.0])
+    assert proof_results.answers_of(rows, [100_000, 100_001]) is rows
+    with pytest.raises(ValueError):
+        proof_results.answers_of([rows[0], rows[1] | change], [100_000, 100_001])
+    with pytest.raises(ValueError, match="1 other questions than the 2"):
+        proof_results.answers_of(rows[:1], [100_000, 100_001])
+
+
+class Failing:
+    """A grader that fails on the answers in `bad`; the others are right."""
+
+    def __init__(self, *bad):
+        self.bad = bad
+
+    def grade(self, pairs):
+        if any(text in self.bad for _, text in pairs):
+            raise InputError("the worker died twice in a row")
+        return [Grade(text, "right", True, 1.0, None, None, None, None, None, "", (), {"strict": 1.0, "lenient": 1.0})
+                for _, text in pairs]
+
+
+def answered(monkeypatch, grader):
+    """proof.greedy of four questions whose answers are a, b, c, d."""
+    def sample(model, adapter, prompts, *_):
+        n = len(prompts)
+        rollouts = Rollouts(prompt_ids=[[1]] * n, prompt_B=np.arange(n), ids_BT=None, logprobs_BT=None, entropy_BT=None,
+                            length_B=np.ones(n, int), finish_B=["stop"] * n)
+        return rollouts, [prompt.task.text for prompt in prompts]
+    monkeypatch.setattr(proof, "sample", sample)
+    asked = [Prompt(Question(FAMILY, i, text, "1"), [], [1]) for i, text in enumerate("abcd")]
+    return proof.greedy(None, None, asked, grader, settings(trainer={"tasks_per_step": 1}, generation={"group": 3}))
+
+
+def test_an_answer_that_cannot_be_graded_is_worth_0_and_counted(monkeypatch, entry):
+    """The grader fails on one answer of four: that one is unscorable and says why, the others stand, the text tells of it."""
+    rows = answered(monkeypatch, Failing("b"))
+    lost = rows[1]
+
+    assert [row["score"] for row in rows] == [1.0, 0.0, 1.0, 1.0] == [row["strict"] for row in rows]
+    assert (lost["lenient"], lost["verdict"]) == (0.0, "unscorable") and "died twice" in lost["detail"]
+    assert proof_results.answers_of(rows, range(4)) == rows
+    after = [row | {"verdict": "right"} for row in rows]
+    result = proof_results.result_of(entry, {"before": rows, "trained": after}, {"trained": [{"step": 1, "step_time": 1.0}]})
+    assert "could not be scored, each worth 0: 1 of 4 before" in proof_results.result_text(result)
+    assert "1 of 4 before" in str(proof_page.outcomes([result]))
+
+
+def test_where_nothing_can_be_graded_no_zeros_are_made_up(monkeypatch):
+    """The grader fails on all answers: an error that says why, in place of four zeros."""
+    with pytest.raises(InputError, match="none of 4 answers could be graded: .*died twice"):
+        answered(monkeypatch, Failing(*"abcd"))
 
 
 def answers(scores, lenient):
@@ -147,18 +218,41 @@ def test_the_text_says_what_a_mean_can_hide(result):
     assert table.count("\n") >= 4 and "always yes" in table and "p(1 - p)" in table
 
 
+def test_calibration_sets_predictions_beside_gains(entry, result):
+    """A line for each predicted family, most signal first, with the gain where it was trained; refused ones have none."""
+    weak = entry._replace(family="gcd", scores=dict.fromkeys(entry.scores, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]))
+    entries = [weak, entry, Predicted("broken", AUDIT, "no gold", {})]
+    first, second = proof_results.calibration(entries, [result])
+
+    assert (first.family, first.pass_1, first.spread) == ("chain_sum", pytest.approx(1 / 3), pytest.approx(2 / 9))
+    assert (first.mean, first.signal) == (pytest.approx(2.5 / 6), pytest.approx(2 / 3))
+    assert first.gain["value"] == pytest.approx(0.2) and first.control["value"] == pytest.approx(-0.01)
+    assert (first.said, first.verdict) == ("improves", "held")
+    assert (second.family, second.gain, second.verdict) == ("gcd", None, "-") and second.signal == pytest.approx(1 / 3)
+    lines = proof_results.calibration_text(entries, [result]).splitlines()
+    assert len(lines) == 3 and "0.333  0.417   0.667   0.222  improves  +0.200 [" in lines[1] and "held" in lines[1]
+    assert lines[2].startswith("gcd") and lines[2].endswith("not trained")
+    page = str(proof_page.calibrated(entries, [result]))
+    assert page.index("chain_sum") < page.index("gcd") and "+0.200" in page and "p(1-p)" in page and "0.222" in page
+    assert proof_page.calibrated(entries, []) is None
+
+
 def test_results_and_page_hold_everything(result, entry, tmp_path):
     """results.json is JSON without NaN; the page names every family, and strangers' text is text on it."""
     refused = Predicted("rubiks_cube", AUDIT, "its own answers do not score 1", {})
-    proof_results.write_results(tmp_path, "d" * 64, [entry, refused], [result])
+    standing = Standing({}, {"gcd": "too <few>"}).with_done(result)
+    proof_results.write_results(tmp_path, "d" * 64, [entry, refused], standing)
     document = json.loads((tmp_path / "results.json").read_text())
-    proof_page.write(tmp_path, ["facts"], [entry, refused], [result])
+    proof_page.write(tmp_path, ["facts"], [entry, refused], standing)
     page = (tmp_path / "report.html").read_text()
 
     assert document["predictions"] == "d" * 64 and document["refused"] == {"rubiks_cube": refused.refused}
-    assert [line["rule"] for line in document["rules"]][0] == "this rule"
+    assert [line["rule"] for line in document["rules"]][0] == "this rule" and document["undone"] == {"gcd": "too <few>"}
+    assert "Calibration" in page and "Not done" in page and "too &lt;few&gt;" in page
     assert "chain_sum (farmable)" in page and "refused: its own answers" in page and page.count("<svg") >= 3
     assert "<b>0</b>" not in page and "&lt;b&gt;0&lt;/b&gt;" in page and "http" not in page.replace("http-equiv", "").replace(
         "http://www.w3.org/2000/svg", "")
-    proof_page.write(tmp_path, ["facts"], [entry], [])
+    assert proof_results.earlier(tmp_path, "d" * 64) == Standing(
+        {"chain_sum": json.loads(json.dumps(result))}, {"gcd": "too <few>"})
+    proof_page.write(tmp_path, ["facts"], [entry], Standing({}, {}))
     assert "Predictions" in (tmp_path / "report.html").read_text()

@@ -22,6 +22,7 @@ from rl.gym._process import Worker
 from rl.gym.families import Family
 
 SYSTEM = "Give only the final answer, without any explanation."
+UNSCORABLE = "unscorable"    # the verdict on an answer that has no score
 QUESTION_S, SLOWEST = 60.0, 25    # wall seconds for a question; a score may take this many times its limit, then all is lost
 
 

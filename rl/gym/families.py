@@ -37,6 +37,8 @@ def parse_families(text: str, gym) -> list[Family]:
         families += [] if wrong else [family]
     if not families and not problems:
         problems = ["there is none; give some, such as chain_sum:max_terms=3,leg_counting"]
+    if any(_unlike(part.partition(":")[0].strip(), gym) for part in text.split(",")):
+        problems.append(f"the {len(gym.families)} families are {', '.join(sorted(gym.families))}")
     if problems:
         raise InputError(f"families {text!r}: {'; '.join(problems)}")
     return families
@@ -76,6 +78,11 @@ def _value(takes, written):
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _unlike(name, gym):
+    """Whether it is neither a family nor nearly one's name."""
+    return bool(name) and name not in gym.families and not _nearest(name, gym.families)
 
 
 def _nearest(name, known):

@@ -23,10 +23,15 @@ from rl.settings import LEAVES, Settings, text_of, values_of
 FORMAT = "predictions 1"
 NAME, DIGEST = "predictions.json", "predictions.sha256"
 # Which of the predicted families to train may be chosen later, and whether the control arm is: neither changes a trained result.
-# The model is told by its weights; what it is paid for, older files call by another name; the rest is memory and speed.
-FREE = {name for name, leaf in LEAVES.items() if leaf.section in ("run", "sandbox", "evaluation")} | {
+# The model is told by its weights, the questions by package and family; older files call provider and objective by other names.
+# MAX_PROMPT_TOKENS only refuses; where files lie and which variables hold tokens is the user's; the rest is memory and speed.
+FREE = {name for name, leaf in LEAVES.items() if leaf.section in ("run", "sandbox", "evaluation", "storage", "auth")} | {
     "families", "predictions", "control_arm", "max_hours", "remat", "update_samples", "memory_gb", "attention", "logit_chunk",
-    "decode_block", "model", "combine"}
+    "decode_block", "max_prompt_tokens", "model", "tasks", "combine"}
+# What a file of predictions says beside its format, and an audit of what the tables show.
+HOLDS = {"time": str, "model": str, "weights": str, "package": str, "rule": dict, "settings": dict, "families": list}
+AUDITED = {"farmable": bool, "policy": str, "floor": int | float}
+MEASURES = ("score", "strict", "lenient")
 
 
 class Predicted(NamedTuple):
@@ -35,7 +40,8 @@ class Predicted(NamedTuple):
     family: str
     audit: dict           # what gold and garbage earn (audit.py)
     refused: str          # why nothing is predicted; "" otherwise
-    scores: dict[str, list]    # "score", "strict", "lenient" of each sample of each task; empty where refused
+    scores: dict[str, list]    # MEASURES of each sample of each task; empty where refused
+    unscorable: int = 0   # how many of the samples had no score, each worth 0
 
     @property
     def forecast(self) -> Forecast:
@@ -44,8 +50,20 @@ class Predicted(NamedTuple):
 
     @classmethod
     def of(cls, entry: dict) -> "Predicted":
-        """The entry as it was read back."""
-        return cls(**{name: entry[name] for name in cls._fields})
+        """The entry as it was read back; ValueError, KeyError or TypeError where it is none. Older ones count no `unscorable`."""
+        found = cls(**{name: entry[name] for name in cls._fields if name in entry})
+        if not isinstance(found.family, str) or not isinstance(found.refused, str) or not isinstance(found.unscorable, int):
+            raise ValueError("family and refused have to be text, unscorable a count")
+        if lacking := lacks(found.audit, AUDITED):
+            raise ValueError(f"its audit lacks {lacking}")
+        for name in () if found.refused else MEASURES:
+            forecast.forecast(found.scores[name])    # raises where they are no scores
+        return found
+
+
+def lacks(found: dict, holds: dict) -> str:
+    """The names of `holds` that are missing, or not of the type that it gives."""
+    return ", ".join(name for name, kind in holds.items() if not isinstance(found, dict) or not isinstance(found.get(name), kind))
 
 
 def fingerprint(params: dict) -> str:
@@ -86,12 +104,19 @@ def write(out: Path, about: dict, settings: Settings, predicted: list[Predicted]
 
 def read(path: Path) -> tuple[dict, str]:
     """(document, digest) of predictions that stand as they were written; InputError says what is wrong with them."""
+    beside = path.parent / DIGEST
     try:
         data = path.read_bytes()
-        recorded = (path.parent / DIGEST).read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise InputError(f"{path}: no predictions ({error.strerror}): predict first, with --predict-only, or name them with "
+                         "--predictions") from error
+    try:
+        recorded = beside.read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no predictions with their digest ({error}): predict first, with --predict-only, "
-                         "or name them with --predictions") from error
+        why = getattr(error, "strerror", "") or error
+        raise InputError(f"{beside}: no digest to check {path} by ({why}). Put that file back; or else remove {path} and start "
+                         "with --predict-only, which writes both again from what it kept of each family (what was trained by "
+                         "the lost ones then needs another OUT)") from error
     digest = hashlib.sha256(data).hexdigest()
     if recorded[:1] != [digest]:
         raise InputError(f"{path} is not what was predicted: its SHA-256 is {digest}, {DIGEST} says "
@@ -103,7 +128,20 @@ def read(path: Path) -> tuple[dict, str]:
         raise InputError(f"{path}: not JSON ({error}); predict anew into another folder") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"{path}: not {FORMAT!r}; predict anew into another folder")
+    if lacking := lacks(document, HOLDS):
+        raise InputError(f"{path}: its digest fits, but it lacks {lacking}; predict anew into another folder")
+    for number, entry in enumerate(document["families"], 1):
+        try:
+            Predicted.of(entry)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: its digest fits, but family {number} of it is no prediction ({error!r}); predict anew "
+                             "into another folder") from error
     return document, digest
+
+
+def entries_of(document: dict) -> list[Predicted]:
+    """All its families, in order."""
+    return [Predicted.of(entry) for entry in document["families"]]
 
 
 def check(document: dict, path: Path, weights: str, package: str, settings: Settings, families: list[str]) -> list[Predicted]:
@@ -121,7 +159,7 @@ def check(document: dict, path: Path, weights: str, package: str, settings: Sett
     then = {name: value for name, value in recorded.items() if name not in FREE}
     problems += [f"{name.upper()}={text_of(now.get(name))}: predicted with {text_of(then.get(name))}"
                  for name in sorted(now.keys() | then.keys()) if now.get(name) != then.get(name)]
-    entries = {entry["family"]: entry for entry in document["families"]}
+    entries = {entry.family: entry for entry in entries_of(document)}
     for family in families:
         if family not in entries:
             near = difflib.get_close_matches(family, entries, n=1)
@@ -130,4 +168,4 @@ def check(document: dict, path: Path, weights: str, package: str, settings: Sett
     if problems:
         raise InputError(f"{path} predicts another experiment: {'; '.join(problems)}. Train what was predicted, or predict anew "
                          "into another folder")
-    return [Predicted.of(entries[family]) for family in families]
+    return [entries[family] for family in families]

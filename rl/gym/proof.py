@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rl import training
-from rl.datalog import RunLog
+from rl.datalog import RunLog, Sample
 from rl.errors import InputError
 from rl.evaluation.probe import EVAL_STEP, PROBE_STEP
 from rl.generate import step_key
+from rl.gym.client import UNSCORABLE
+from rl.gym.predictions import MEASURES
 from rl.gym.tasks import EVALUATE_FROM, PREDICT_FROM
 from rl.loop import Prompt, grade, judged, sample, sampling_of
 from rl.settings import Settings
+
+UNGRADED = "internal_error"    # the verdict on a sample that the grader failed on (rl/safe_grading.py)
 
 
 class Seeds(NamedTuple):
@@ -40,26 +44,50 @@ def seeds_of(settings: Settings) -> Seeds:
 # ---- before training -------------------------------------------------------------------------------------------------
 
 
-def sampled(model, prompts: Sequence[Prompt], grader, settings: Settings) -> list[list]:
-    """The samples of each prompt, drawn by the call that training makes, with the adapter that training begins with."""
+def measures_of(sample: Sample) -> dict[str, float]:
+    """score, strict and lenient of a sample; one that the grader failed on is worth 0, like text that cannot be scored."""
+    if sample.verdict == UNGRADED:
+        return dict.fromkeys(MEASURES, 0.0)
+    return {MEASURES[0]: sample.reward, **{name: sample.scores[name] for name in MEASURES[1:]}}
+
+
+def verdict_of(sample: Sample) -> str:
+    """What became of a sample; one that the grader failed on could not be scored."""
+    return UNSCORABLE if sample.verdict == UNGRADED else sample.verdict
+
+
+def check_graded(samples: Sequence[Sample]) -> None:
+    """InputError where the grader failed on every sample: then it is the grader's failing, and zeros would be made up."""
+    if all(sample.verdict == UNGRADED for sample in samples):
+        raise InputError(f"none of {len(samples)} answers could be graded: {samples[0].detail}. Nothing was kept of them; mend "
+                         "that, then start the same command again")
+
+
+def sampled(model, prompts: Sequence[Prompt], grader, settings: Settings) -> list[list[Sample]]:
+    """The samples of each prompt, drawn by the call that training makes, with the adapter that training begins with.
+
+    InputError where none could be graded."""
     adapter, groups, P = training.first_adapter(model.cfg, settings), [], settings.trainer.tasks_per_step
     for start in range(0, len(prompts), P):
         groups += judged(model, adapter, prompts[start : start + P], grader, settings, PROBE_STEP, P).groups
+    check_graded([sample for group in groups for sample in group.samples])
     return [list(group.samples) for group in groups]
 
 
 def greedy(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings) -> list[dict]:
-    """One greedy answer to each prompt with its scores, in order; as many at a time as a training step has rows."""
-    sampling, at_once, rows = sampling_of(settings)._replace(temperature=0.0), rows_of_a_step(settings), []
+    """One greedy answer to each prompt with its scores, in order; as many at a time as a training step has rows.
+
+    InputError where none could be graded."""
+    sampling, at_once, answers = sampling_of(settings)._replace(temperature=0.0), rows_of_a_step(settings), []
     for start in range(0, len(prompts), at_once):
         part = prompts[start : start + at_once]
         rollouts, texts = sample(model, adapter, part, 1, sampling, step_key(settings.trainer.seed, EVAL_STEP), at_once)
         groups, _ = grade(grader, part, rollouts, texts)
-        rows += [{"seed": prompt.task.seed, "question": prompt.task.text, "gold": prompt.task.answer, "answer": answer.text,
-                  "score": answer.reward, **answer.scores, "verdict": answer.verdict, "detail": answer.detail,
-                  "tokens": answer.tokens, "finish": answer.finish}
-                 for prompt, group in zip(part, groups, strict=True) for answer in group.samples]
-    return rows
+        answers += [answer for group in groups for answer in group.samples]
+    check_graded(answers)
+    return [{"seed": prompt.task.seed, "question": prompt.task.text, "gold": prompt.task.answer, "answer": answer.text,
+             **measures_of(answer), "verdict": verdict_of(answer), "detail": answer.detail, "tokens": answer.tokens,
+             "finish": answer.finish} for prompt, answer in zip(prompts, answers, strict=True)]
 
 
 def rows_of_a_step(settings: Settings) -> int:

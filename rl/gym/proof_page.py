@@ -10,8 +10,8 @@ from pathlib import Path
 from rl.datalog import write_aside
 from rl.evaluation.stats import Gain
 from rl.gym.forecast import resolution
-from rl.gym.predictions import Predicted
-from rl.gym.proof_results import CURVE, MEASURES, tallies
+from rl.gym.predictions import MEASURES, Predicted
+from rl.gym.proof_results import CURVE, Standing, calibration, tallies, unscorable
 from rl.pages.curves import Curve, Line, draw
 from rl.pages.markup import Html, element, joined
 from rl.pages.report_page import POLICY, gain_cell, table
@@ -26,9 +26,11 @@ CURVES = (Curve("reward", "Mean reward", "a sample", (Line("trained", "trained r
           Curve("entropy", "Entropy", "nats a token", (Line("trained", "trained entropy"), Line("control", "control entropy"))))
 
 
-def write(out: Path, facts: Sequence[str], entries: Sequence[Predicted], results: Sequence[dict]) -> None:
-    """OUT/report.html: the predictions, and of the families that are done the outcomes."""
-    sections = {"Outcomes": outcomes(results), "Rules": rules(results), "Predictions": forecasts(entries),
+def write(out: Path, facts: Sequence[str], entries: Sequence[Predicted], standing: Standing) -> None:
+    """OUT/report.html: the predictions, of the families that are done the outcomes, and why others are not."""
+    results = standing.results(entries)
+    sections = {"Outcomes": outcomes(results), "Not done": undone(standing), "Rules": rules(results),
+                "Calibration": calibrated(entries, results), "Predictions": forecasts(entries),
                 **{result["family"]: family(result) for result in results}}
     present = {title: body for title, body in sections.items() if body}
     head = element("head", element("meta", charset="utf-8"), element("title", "Can one predict what GRPO will improve?"),
@@ -53,19 +55,26 @@ def outcomes(results: Sequence[dict]) -> Html | None:
         control = arms.get("control")
         lines.append((result["family"] + mark, "improves" if result["forecast"]["improves"] else "does not", result["verdict"],
                       _side(arms["trained"]["outcome"]), *[_side(arms["trained"][name]) for name in MEASURES[1:]],
-                      _side(control["outcome"]) if control else "-"))
+                      _side(control["outcome"]) if control else "-", unscorable(result["answers"]) or "-"))
     note = (f"score: the family's own, of the stripped answer, greedy, {results[0]['tasks']} held-out questions, with paired "
             f"95 % intervals; under {resolution(results[0]['tasks']):.3f} is undecided, but where the interval ends below that")
     bells = [Bell(result["family"], *(result["arms"]["trained"]["outcome"][side] for side in ("before", "after")),
                   mark=result["verdict"]) for result in results]
     return joined(table(("Prediction and outcome", note),
-                        ("", "predicted", "verdict", "score", "strict", "lenient", "control arm, score"), lines, "text"),
+                        ("", "predicted", "verdict", "score", "strict", "lenient", "control arm, score", "not scorable, worth 0"),
+                        lines, "text"),
                   dumbbells(bells, "", "Held-out score"))
 
 
 def _side(part: dict) -> Html:
     """Before, after and the gain."""
     return joined(element("span", f"{part['before']:.3f} \u2192 {part['after']:.3f}"), " ", gain_cell(Gain(**part["gain"])))
+
+
+def undone(standing: Standing) -> Html | None:
+    """The families that are not done, and why."""
+    return table(("Not done", "the same command goes on with them, once what is said here is mended"), ("", "why"),
+                 list(standing.undone.items()), "text") if standing.undone else None
 
 
 def rules(results: Sequence[dict]) -> Html | None:
@@ -79,19 +88,29 @@ def rules(results: Sequence[dict]) -> Html | None:
                  ("", "said yes, and it improved", "said no, and it did not", "right"), lines)
 
 
+def calibrated(entries: Sequence[Predicted], results: Sequence[dict]) -> Html | None:
+    """Each prediction's figures beside the gain that it came to; none before a family is done."""
+    lines = [(line.family, *(f"{number:.3f}" for number in (line.pass_1, line.mean, line.signal, line.spread)), line.said,
+              *(gain_cell(Gain(**gain)) if gain else "-" for gain in (line.gain, line.control)), line.verdict)
+             for line in calibration(entries, results)]
+    return table(("Calibration", "what was seen before training, beside the gain of the score; most signal first"),
+                 ("", "pass@1", "mean", "signal", "p(1-p)", "said", "gain", "gain of the control arm", "verdict"), lines,
+                 "text") if results else None
+
+
 def forecasts(entries: Sequence[Predicted]) -> Html | None:
     """The predictions as they were written down."""
     lines = []
     for entry in entries:
         if entry.refused:
-            lines.append((entry.family, "-", "-", "-", "-", f"refused: {entry.refused}", "-"))
+            lines.append((entry.family, "-", "-", "-", "-", f"refused: {entry.refused}", "-", "-"))
             continue
         found, audit = entry.forecast, entry.audit
         floor = f"{audit['floor']:.3f} by {audit['policy']}{', FARMABLE' if audit['farmable'] else ''}"
         lines.append((entry.family, *(f"{number:.3f}" for number in (found.pass_1, found.pass_k, found.mean, found.signal)),
-                      "improves" if found.improves else found.reason, floor))
+                      "improves" if found.improves else found.reason, floor, str(entry.unscorable or "-")))
     return table(("Predictions", "signal: share of groups whose scores differ; floor: what the best answer without skill earns"),
-                 ("", "pass@1", "pass@k", "mean", "signal", "said", "floor"), lines, "text")
+                 ("", "pass@1", "pass@k", "mean", "signal", "said", "floor", "samples not scorable, worth 0"), lines, "text")
 
 
 def family(result: dict) -> Html:

@@ -5,35 +5,51 @@ beside it, since a gain in the first that the last does not share is a gain in f
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rl.datalog import plain, write_aside
 from rl.errors import InputError
 from rl.evaluation.stats import Gain, paired_bootstrap
+from rl.gym.client import UNSCORABLE
 from rl.gym.forecast import Forecast, Outcome, outcome, resolution, tally, verdict
-from rl.gym.predictions import Predicted
+from rl.gym.predictions import MEASURES, Predicted, lacks
 
 FORMAT = "results 1"
-MEASURES = ("score", "strict", "lenient")
 EXAMPLES = 5
+ANSWER = {"seed": int, "question": str, "answer": str, **dict.fromkeys(MEASURES, int | float)}    # what each answer holds
 CURVE = ("step", "reward", "rewards/strict/mean", "rewards/lenient/mean", "frac_reward_zero_std", "grad_norm", "entropy",
          "completions/mean_length")
 
 
-def kept(path: Path, key: str, make: Callable[[], object]):
-    """What `path` holds under this key, or what `make` makes, written there; InputError where another experiment wrote it."""
+def kept(path: Path, key: str, make: Callable[[], object], read: Callable):
+    """What `path` holds under this key as `read` reads it, or what `make` makes, written there.
+
+    InputError where another experiment wrote it, and where `read` raises ValueError, KeyError or TypeError: it cannot be read."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_aside(path, json.dumps({"key": key, "value": plain(make())}, allow_nan=False).encode() + b"\n")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["key"] == key:
-            return found["value"]
+            return read(found["value"])
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): remove it to have it made again") from error
+        raise InputError(f"{path} cannot be read ({error!r}): remove it to have it made again") from error
     raise InputError(f"{path} belongs to another model, other settings or other predictions: choose another OUT, or remove that "
                      "folder")
+
+
+def answers_of(rows: list[dict], seeds: Sequence[int]) -> list[dict]:
+    """The rows, which are answers to the questions of these seeds; ValueError where they are not, or lack what is compared."""
+    for row in rows:
+        if (lacking := lacks(row, ANSWER)) or "gold" not in row:
+            raise ValueError(f"an answer lacks {lacking or 'gold'}")
+        if not all(0 <= row[name] <= 1 for name in MEASURES):
+            raise ValueError(f"the answer to seed {row['seed']} has a score that is none")
+    if [row["seed"] for row in rows] != list(seeds):
+        raise ValueError(f"it answers {len(rows)} other questions than the {len(seeds)} that are asked")
+    return rows
 
 
 # ---- one family ------------------------------------------------------------------------------------------------------
@@ -76,10 +92,58 @@ def examples_of(answers: dict[str, list[dict]]) -> list[dict]:
             for i, row in enumerate(answers["before"][:EXAMPLES])]
 
 
-def write_results(out: Path, digest: str, entries: Sequence[Predicted], results: Sequence[dict]) -> None:
-    """results.json: every family that is done, and how each rule did over them."""
-    document = {"format": FORMAT, "predictions": digest, "families": list(results),
-                "refused": {entry.family: entry.refused for entry in entries if entry.refused},
+def unscorable(answers: Mapping[str, list[dict]]) -> str:
+    """How many answers of each side had no score and were worth 0, in words; "" where all had one."""
+    counts = {side: sum(row.get("verdict") == UNSCORABLE for row in rows) for side, rows in answers.items()}
+    return ", ".join(f"{count} of {len(answers[side])} {side}" for side, count in counts.items() if count)
+
+
+# ---- all families ----------------------------------------------------------------------------------------------------
+
+
+class Standing(NamedTuple):
+    """How far all families have come."""
+
+    done: dict[str, dict]    # family -> its part of results.json
+    undone: dict[str, str]   # family -> why it has none, or none of what was asked for last
+
+    def with_done(self, result: dict) -> "Standing":
+        """The same with this family's part, which may take the place of an earlier one."""
+        undone = {name: why for name, why in self.undone.items() if name != result["family"]}
+        return Standing(self.done | {result["family"]: result}, undone)
+
+    def with_undone(self, family: str, why: str) -> "Standing":
+        """The same with the reason for which the family is not done; an earlier part of it stays."""
+        return self._replace(undone=self.undone | {family: why})
+
+    def results(self, entries: Sequence[Predicted]) -> list[dict]:
+        """The parts of results.json, in the order of the predictions."""
+        return [self.done[entry.family] for entry in entries if entry.family in self.done]
+
+
+def earlier(out: Path, digest: str) -> Standing:
+    """What results.json holds of earlier runs by these predictions; InputError where it is of others, or cannot be read."""
+    path = out / "results.json"
+    if not path.exists():
+        return Standing({}, {})
+    try:
+        document = json.loads(path.read_bytes())
+        digest_there = document["predictions"]
+        found = Standing({result["family"]: result for result in document["families"]}, dict(document.get("undone", {})))
+        text_of_all(list(found.done.values()))    # raises where a part is none of ours
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise InputError(f"{path} cannot be read ({error!r}): remove it; a family that is done is told of again by the command "
+                         "that trained it") from error
+    if document.get("format") != FORMAT or digest_there != digest:
+        raise InputError(f"{path} came of other predictions (SHA-256 {digest_there}): choose another OUT, or remove it")
+    return found
+
+
+def write_results(out: Path, digest: str, entries: Sequence[Predicted], standing: Standing) -> None:
+    """results.json: every family that is done, why others are not, and how each rule did."""
+    results = standing.results(entries)
+    document = {"format": FORMAT, "predictions": digest, "families": results,
+                "refused": {entry.family: entry.refused for entry in entries if entry.refused}, "undone": standing.undone,
                 "rules": [line._asdict() | {"right": line.right._asdict()} for line in tallies(results)]}
     write_aside(out / "results.json", json.dumps(plain(document), indent=1, allow_nan=False).encode() + b"\n")
 
@@ -103,8 +167,9 @@ def prediction_line(entry: Predicted) -> str:
         return f"{entry.family:<28} refused: {entry.refused}"
     found, lenient = entry.forecast, [value for row in entry.scores["lenient"] for value in row]
     says = "improves" if found.improves else f"does not: {found.reason}"
+    lost = f"  ({entry.unscorable} of {len(lenient)} samples could not be scored, worth 0)" if entry.unscorable else ""
     return (f"{entry.family:<28} pass@1 {found.pass_1:.3f}  pass@k {found.pass_k:.3f}  mean {found.mean:.3f}  "
-            f"signal {found.signal:.3f}  lenient {sum(lenient) / len(lenient):.3f}  {says}{farmable(entry.audit)}")
+            f"signal {found.signal:.3f}  lenient {sum(lenient) / len(lenient):.3f}  {says}{farmable(entry.audit)}{lost}")
 
 
 def predictions_text(entries: Sequence[Predicted]) -> str:
@@ -122,11 +187,18 @@ def result_text(result: dict) -> str:
                   for name, side in (("score", part["outcome"]), *((name, part[name]) for name in MEASURES[1:]))]
     if "over_control" in result:
         lines.append(f"  trained over control       {gain_text(result['over_control']['gain'])}")
+    if counts := unscorable(result["answers"]):
+        lines.append(f"  answers that could not be scored, each worth 0: {counts}")
     if not found.decided:
         lines.append(f"  undecided: a difference under {least:.3f} on {result['tasks']} tasks")
     elif abs(found.gain.value) < least:
         lines.append(f"  decided: the interval ends below {least:.3f}, the least that {result['tasks']} tasks can tell")
     return "\n".join(lines)
+
+
+def text_of_all(results: Sequence[dict]) -> str:
+    """What came of each prediction, and how each rule did over them."""
+    return "\n".join([*map(result_text, results), results_text(results)])
 
 
 def gain_text(gain: dict) -> str:
@@ -143,3 +215,41 @@ def results_text(results: Sequence[dict]) -> str:
                      f"{share} [{line.right.low:.2f}, {line.right.high:.2f}]")
     undecided = [result["family"] for result in results if result["verdict"] == "undecided"]
     return "\n".join(lines + ([f"undecided, counted nowhere: {', '.join(undecided)}"] if undecided else []))
+
+
+class Calibration(NamedTuple):
+    """A prediction's figures beside what came of it."""
+
+    family: str
+    pass_1: float
+    mean: float
+    signal: float
+    spread: float            # pass@1 (1 - pass@1)
+    said: str
+    gain: dict | None        # of the score; None where it was not trained
+    control: dict | None     # the control arm's
+    verdict: str             # "-" where it was not trained
+
+
+def calibration(entries: Sequence[Predicted], results: Sequence[dict]) -> list[Calibration]:
+    """A line for each predicted family, those with most signal first; refused families have no figures."""
+    done, lines = {result["family"]: result for result in results}, []
+    for entry in entries:
+        if not entry.refused:
+            found, result = entry.forecast, done.get(entry.family, {"arms": {}, "verdict": "-"})
+            gains = [result["arms"][arm]["outcome"]["gain"] if arm in result["arms"] else None for arm in ("trained", "control")]
+            lines.append(Calibration(entry.family, found.pass_1, found.mean, found.signal, found.pass_1 * (1 - found.pass_1),
+                                     "improves" if found.improves else "does not", *gains, result["verdict"]))
+    return sorted(lines, key=lambda line: (-line.signal, -line.mean, line.family))
+
+
+def calibration_text(entries: Sequence[Predicted], results: Sequence[dict]) -> str:
+    """The table of `calibration`."""
+    found = calibration(entries, results)
+    width = max([28, *(len(line.family) + 2 for line in found)])
+    lines = [f"{'family':<{width}}pass@1   mean  signal  p(1-p)  said      gain of the score"] if found else []
+    for line in found:
+        came_of_it = f"{gain_text(line.gain)}  {line.verdict}" if line.gain else "not trained"
+        lines.append(f"{line.family:<{width}}{line.pass_1:>6.3f} {line.mean:>6.3f}  {line.signal:>6.3f}  {line.spread:>6.3f}  "
+                     f"{line.said:<8}  {came_of_it}")
+    return "\n".join(lines)

@@ -16,7 +16,7 @@ from functools import cache
 
 from rl.errors import InputError
 from rl.gym.audit import audit, refused
-from rl.gym.client import Gym, Question, Score, UnusableSeeds
+from rl.gym.client import UNSCORABLE, Gym, Question, Score, UnusableSeeds
 from rl.gym.families import Family, parse_families
 from rl.registry import register_data_provider, register_objective, register_reward
 from rl.reward import Grade
@@ -24,7 +24,7 @@ from rl.reward import Grade
 PREDICT_FROM, EVALUATE_FROM = 500, 100_000    # first seeds of what is predicted on and of what is held out; training's is 0
 UNUSABLE = 0.05    # share of seeds that may make no question: basic_arithmetic divides by zero once in a million
 AUDITED = range(PREDICT_FROM, PREDICT_FROM + 24)    # the seeds of questions that a family is judged on
-GYM_VERDICTS = ("right", "partial", "wrong", "unscorable")
+GYM_VERDICTS = ("right", "partial", "wrong", UNSCORABLE)
 
 
 # ---- questions -------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class GymGrader:
 
 
 def _grade(answer: str, score: Score, wall_s: float) -> Grade:
-    verdict = "unscorable" if score.failed else "right" if score.strict else "partial" if score.raw > 0 else "wrong"
+    verdict = UNSCORABLE if score.failed else "right" if score.strict else "partial" if score.raw > 0 else "wrong"
     return Grade(code=answer, verdict=verdict, correct=score.strict, reward=score.raw, style=None, depth=None, calls=None,
                  pure=None, idle=None, detail=score.failed, flags=(), wall_s=wall_s,
                  scores={"strict": float(score.strict), "lenient": float(score.lenient)})
