@@ -37,6 +37,7 @@ from rl.words.answers import final_answer
 __all__ = ["RewardGrader", "combining", "grader_of", "latent", "objective_of_rewards", "open_judge", "runs_code",
            "text_rewards"]
 PROGRAM, FAMILY = "lisp_reward", "reasoning_gym_reward"    # the rewards that a judge gives: what open_judge opens
+CHECK = "check_prompts"    # what a reward may have besides being called
 AS_IT_IS = {"lisp": PROGRAM, "reasoning_gym": FAMILY}    # the objectives that pay one of them and nothing else
 
 
@@ -106,8 +107,8 @@ def grader_of(judge, tasks: Sequence, settings: Settings, case_shift: int = 0):
             rewards[name] = Grader(judge, tasks, settings.reward.style_weight, settings.data.case_seed + case_shift)
         elif name == FAMILY:
             rewards[name] = GymGrader(judge)
-        else:
-            rewards[name] = build_reward(name, **kwargs_of(name, settings))
+    rewards |= compared(objective, settings)
+    rewards = {name: rewards[name] for name in objective.reward_names()}
     paid = AS_IT_IS.get(settings.objective.combine)
     return rewards[paid] if paid else RewardGrader(objective, rewards)
 
@@ -124,6 +125,26 @@ def check_tasks(tasks: Sequence, objective: Objective, settings: Settings) -> No
     for needed, does, lacks in asked:
         if wrong := [task.name for task in tasks if getattr(task, needed, None) is None]:
             raise InputError(f"{combine} {does}, and {wrong[0]} of TASKS={settings.data.tasks} {lacks}")
+
+
+def compared(objective: Objective, settings: Settings) -> dict[str, Reward]:
+    """The rewards that ask no judge, built, by their names."""
+    return {name: build_reward(name, **kwargs_of(name, settings)) for name in objective.reward_names()
+            if name not in (PROGRAM, FAMILY)}
+
+
+def check_rewards(tasks: Sequence, objective: Objective, settings: Settings) -> None:
+    """InputError where a reward cannot pay for all of these tasks (its check_prompts says so)."""
+    prompts = {task.name: question(task) for task in getattr(tasks, "in_training", tasks)}
+    problems = []
+    for name, reward in compared(objective, settings).items():
+        if hasattr(reward, CHECK):
+            try:
+                run_outside(f"the reward {name}: {CHECK}", getattr(reward, CHECK), prompts)
+            except InputError as error:
+                problems.append(str(error))
+    if problems:
+        raise InputError("; ".join(problems))
 
 
 class RewardGrader:

@@ -47,7 +47,10 @@ class DataProvider(Protocol):
 
 
 class Reward(Protocol):
-    """What build_reward gives: one number for each sample, in order; nan where it cannot tell."""
+    """What build_reward gives: one number for each sample, in order; nan where it cannot tell.
+
+    It may also have `check_prompts` (task name -> prompt, of all tasks to train on), called before a model is read: an InputError
+    from it says for what it cannot pay."""
 
     def __call__(self, samples: Sequence[TrainingSample]) -> list[float]: ...
 

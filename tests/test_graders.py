@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 
 from rl import config, registry
 from rl.errors import InputError
-from rl.graders import RewardGrader, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
+from rl.graders import RewardGrader, check_rewards, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
 from rl.reward import Grader
 from rl.safe_grading import grade_rows
-from rl.taskset import load_tasks
+from rl.taskset import Tasks, load_tasks
 from tasks.word_problems import TextTask
 
 RIGHT, LONG, WRONG, LOOSE = ("<think>so 3</think>\\boxed{3}", "<think>one two three four five six</think>\\boxed{3}",
@@ -170,6 +170,26 @@ def test_tasks_that_a_reward_cannot_judge():
         check_tasks(programs, objective_of_rewards(settings(combine="additive")), settings(combine="additive"))
     with pytest.raises(InputError, match="a of TASKS=.* asks for none"):
         check_tasks(TASKS, objective_of_rewards(settings()), settings())
+
+
+def of_zero_shot(folder, **more):
+    """Settings with a zero-shot file that has a row for the first of TASKS alone."""
+    file = folder / "z.jsonl"
+    file.write_text(json.dumps({"prompt": TASKS[0].text, "completion": "a", "correct": True}) + "\n")
+    return settings(combine="additive", combine_kwargs="{enable_token_utilisation: true}",
+                    reward_kwargs=json.dumps({"token_utilisation_reward": {"zero_shot": str(file)} | more}))
+
+
+def test_tasks_that_a_zero_shot_file_lacks(tmp_path):
+    """Said of all tasks at once, before the first is drawn, with one of them and the ways on; held-out ones may lack, and
+    missing: zero is for those who know."""
+    asked = of_zero_shot(tmp_path)
+    with pytest.raises(InputError, match="has no row for 1 of the 2 tasks, such as b; .*eval_runs.py --zero-shot.*missing: zero"):
+        check_rewards(TASKS, objective_of_rewards(asked), asked)
+    check_rewards(TASKS[:1], objective_of_rewards(asked), asked)
+    check_rewards(Tasks(TASKS, unseen={"b"}), objective_of_rewards(asked), asked)
+    zero = of_zero_shot(tmp_path, missing="zero")
+    check_rewards(TASKS, objective_of_rewards(zero), zero)
 
 
 class Names:

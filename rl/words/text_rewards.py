@@ -137,6 +137,14 @@ class TokenUtilisation:
                 found.append(_count(row["completion"] if block is None else block, tokenizer))
         self._needed = {prompt: sum(found) / len(found) if found else 0.0 for prompt, found in spent.items()}
 
+    def check_prompts(self, prompts: dict[str, str]) -> None:
+        """InputError where tasks (name -> prompt) have no rows and missing is "error", for training would end at the first."""
+        unknown = [name for name, prompt in prompts.items() if prompt not in self._needed]
+        if unknown and self._missing == "error":
+            raise InputError(f"token_utilisation_reward: {self._file} has no row for {len(unknown)} of the {len(prompts)} tasks, "
+                             f"such as {unknown[0]}; make it with the tasks of this run (eval_runs.py --zero-shot FILE, TASKS, "
+                             "SPLIT and N_TASKS as here), choose tasks that it has, or set missing: zero, which pays others 0")
+
     def __call__(self, samples: Sequence[TrainingSample]) -> list[float]:
         """What each sample saved; InputError where prompts have no rows and missing is "error"."""
         unknown = sorted({sample.prompt for sample in samples} - self._needed.keys())
