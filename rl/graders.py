@@ -6,10 +6,12 @@ All of them are registered (rl/registry.py): the built-in ones here, others by P
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from numbers import Real
 from types import SimpleNamespace
+
+import numpy as np
 
 from rl import combining, latent
 from rl.combining import check_scores
@@ -134,17 +136,64 @@ def compared(objective: Objective, settings: Settings) -> dict[str, Reward]:
 
 
 def check_rewards(tasks: Sequence, objective: Objective, settings: Settings) -> None:
-    """InputError where a reward cannot pay for all of these tasks (its check_prompts says so)."""
+    """InputError where a reward cannot pay for all of these tasks, or gives no number a sample for made-up answers to one.
+
+    Rewards that run programs or ask a worker are left out. What one raises on made-up answers is judged in training, on real
+    ones; but not an InputError, which would end it."""
     prompts = {task.name: question(task) for task in getattr(tasks, "in_training", tasks)}
-    problems = []
-    for name, reward in compared(objective, settings).items():
-        if hasattr(reward, CHECK):
-            try:
+    rows, problems = made_up(tasks[0], objective, settings), []
+    for name, reward in with_extra(objective, compared(objective, settings)).items():
+        try:
+            if hasattr(reward, CHECK):
                 run_outside(f"the reward {name}: {CHECK}", getattr(reward, CHECK), prompts)
-            except InputError as error:
-                problems.append(str(error))
+            problems += wrong_values(name, reward, rows)
+        except InputError as error:
+            problems.append(str(error))
     if problems:
-        raise InputError("; ".join(problems))
+        raise InputError(f"rewards: {'; '.join(problems)}")
+
+
+def wrong_values(name: str, reward, rows: Sequence[TrainingSample]) -> list[str]:
+    """What is wrong with the values of a reward, in words; nothing where it raised. Some may be None, for nan."""
+    try:
+        given = reward(rows)
+        values = list(given) if isinstance(given, Iterable) else None
+    except InputError:
+        raise
+    except (Exception, SystemExit):
+        return []
+    if values is None:
+        return [f"{name} gave {given!r:.40}, no list of numbers"]
+    if len(values) != len(rows):
+        return [f"{name} gave {len(values)} values for {len(rows)} samples. Each must give one number a sample, in order"]
+    allowed = Real if all(value is None for value in values) else Real | None
+    wrong = [value for value in values if not isinstance(value, allowed)]
+    return [f"{name} gave no number but {wrong[0]!r:.40}"] if wrong else []
+
+
+def made_up(task, objective: Objective, settings: Settings) -> list[TrainingSample]:
+    """GROUP samples of a task as a step might have them, in turn right, without form, wrong and empty; hidden states are 0."""
+    tag, answer = settings.data.thinking_tag, getattr(task, "answer", "") or getattr(task, "reference", "")
+    said = (f"<{tag}>so it is</{tag}>\\boxed{{{answer}}}", f"{answer}", f"<{tag}>so it is not</{tag}>\\boxed{{-1}}", "")
+    texts = [said[i % len(said)] for i in range(settings.generation.group)]
+    tokens = [len(text.split()) + 1 for text in texts]
+    hidden = [np.zeros((n, 8), np.float32) for n in tokens] if getattr(objective, "wants_hidden", False) else None
+    return samples_of([task] * len(texts), texts, tokens, ["stop"] * len(texts), hidden)
+
+
+def samples_of(task_B: Sequence, text_B: Sequence[str], tokens_B: Sequence[int], finish_B: Sequence[str],
+               hidden_B: Sequence | None = None) -> list[TrainingSample]:
+    """What rewards see of completions."""
+    hidden_B = [None] * len(text_B) if hidden_B is None else hidden_B
+    return [TrainingSample(question(task), text, getattr(task, "answer", ""), int(tokens), finish,
+                           {"task": task, **getattr(task, "metadata", {})}, hidden_TD)
+            for task, text, tokens, finish, hidden_TD in zip(task_B, text_B, tokens_B, finish_B, hidden_B, strict=True)]
+
+
+def with_extra(objective: Objective, rewards: dict[str, Reward]) -> dict[str, Reward]:
+    """The rewards and the objective's own hook, where it has one."""
+    hook = getattr(objective, latent.EXTRA, None)
+    return rewards | ({latent.EXTRA: hook} if hook else {})
 
 
 class RewardGrader:
@@ -162,12 +211,8 @@ class RewardGrader:
         """One Grade a row; a reward that raises, or gives no number, leaves the row without one, to be masked and counted.
 
         InputError where a reward gives another number of values than there are rows."""
-        hidden_B = [None] * len(text_B) if hidden_B is None else hidden_B
-        rows = [TrainingSample(question(task), text, getattr(task, "answer", ""), int(tokens), finish,
-                               {"task": task, **getattr(task, "metadata", {})}, hidden_TD)
-                for task, text, tokens, finish, hidden_TD in zip(task_B, text_B, tokens_B, finish_B, hidden_B, strict=True)]
-        hook = getattr(self._objective, latent.EXTRA, None)
-        rewards = self._rewards | ({latent.EXTRA: hook} if hook else {})
+        rows = samples_of(task_B, text_B, tokens_B, finish_B, hidden_B)
+        rewards = with_extra(self._objective, self._rewards)
         scores, base, why = {}, None, {}
         for name, reward in rewards.items():
             scores[name], grades, why[name] = asked(name, reward, rows)

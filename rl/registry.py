@@ -49,8 +49,8 @@ class DataProvider(Protocol):
 class Reward(Protocol):
     """What build_reward gives: one number for each sample, in order; nan where it cannot tell.
 
-    It may also have `check_prompts` (task name -> prompt, of all tasks to train on), called before a model is read: an InputError
-    from it says for what it cannot pay."""
+    Before a model is read it is called once with made-up samples of one task. It may also have `check_prompts` (task name ->
+    prompt, of all tasks to train on), called then too: an InputError from it says for what it cannot pay."""
 
     def __call__(self, samples: Sequence[TrainingSample]) -> list[float]: ...
 

@@ -354,6 +354,7 @@ def words(tmp_path):
     (tmp_path / "gsm8k").mkdir()
     (tmp_path / "gsm8k/train.jsonl").write_text("".join(
         json.dumps({"question": text, "answer": f"#### {2 * n}"}) + "\n" for n, text in enumerate(questions, 1)))
+    (tmp_path / "short.py").write_text(SHORT_ONE)
     (tmp_path / "zero.jsonl").write_text(json.dumps({"prompt": questions[0], "completion": "a", "correct": True}) + "\n")
     return {"TASKS": "gsm8k", "TASKS_FILE": str(tmp_path / "gsm8k"), "TASK_NAMES": "", "COMBINE": "additive"}
 
@@ -361,7 +362,13 @@ def words(tmp_path):
 UNPAYABLE = [
     ({"COMBINE_KWARGS": "{enable_token_utilisation: true}",
       "REWARD_KWARGS": "{token_utilisation_reward: {zero_shot: zero.jsonl}}"}, "zero.jsonl has no row for 2 of the 3 tasks"),
+    ({"PLUGINS": "short.py", "COMBINE_KWARGS": "{extras: [short_one]}"}, "short_one gave 3 values for 4 samples"),
 ]
+SHORT_ONE = """
+from rl.registry import register_reward
+@register_reward("short_one")
+def short_one(samples): return [0.0] * (len(samples) - 1)
+"""
 
 
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
