@@ -65,17 +65,21 @@ def objective_of_rewards(settings: Settings) -> Objective:
     asked_for = f"COMBINE={settings.objective.combine} asks for {', '.join(names)}"
     problems = [f"{name} is given to no reward{nearest(name, names)}; {asked_for}" for name in given if name not in names]
     problems += [f"{name} takes nothing" for name in (PROGRAM, FAMILY) if name in names and given.get(name)]
+    group = settings.generation.group
     for name in names:
         try:
             if name not in (PROGRAM, FAMILY):
-                build_reward(name, **kwargs_of(name, settings))
+                built = build_reward(name, **kwargs_of(name, settings))
+                if name == text_rewards.LENGTH and (size := built.keywords.get("group_size", 0)) not in (0, group):
+                    problems.append(f"{name}: group_size={size} would compare parts of a group, or samples of several prompts; "
+                                    f"give GROUP={group}, or leave it out for groups of one prompt")
         except InputError as error:
             problems.append(str(error))
     if problems:
         raise InputError(f"REWARD_KWARGS: {'; '.join(problems)}")
     # On made-up scores, so that an objective that cannot combine is found before a model is read.
     extra = [latent.EXTRA] * hasattr(objective, latent.EXTRA)
-    combined(objective, {name: [0.0] * settings.generation.group for name in (*names, *extra)})
+    combined(objective, {name: [0.0] * group for name in (*names, *extra)})
     return objective
 
 

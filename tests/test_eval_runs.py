@@ -194,6 +194,16 @@ def test_utilisation_is_0_where_the_file_has_no_row(tmp_path):
         grade_rows(graders.grader_of(None, [task], s), [task], [text], [4], ["stop"])
 
 
+def test_groups_of_a_size_are_those_of_training(make_run, monkeypatch):
+    """group_size is GROUP there; one answer a task is no such group, and a length alone in its group is its mean."""
+    run = make_run("run_a", GROUP="2", REWARD_KWARGS="{length_penalty_reward: {group_size: 2}}")
+    job = plan(run, {"GROUP": "4"}, False)[0][0]
+    task = job.prompts[0].task
+    grader = ProbeGrader.on(None, [task], job.settings).first
+    text = f"<think>so</think>\\boxed{{{task.answer}}}"
+    assert grade_rows(grader, [task], [text], [4], ["stop"])[0].reward == pytest.approx(2.5)
+
+
 # ---- zero-shot -------------------------------------------------------------------------------------------------------
 
 def test_a_zero_shot_file_is_what_the_reward_reads(tmp_path, monkeypatch, tiny_model):

@@ -124,6 +124,7 @@ def test_numbers_in_kwargs_may_be_text(tmp_path):
         path = tmp_path / "e.yaml"
         path.write_text("objective:\n  combine: weighted_length_penalty\n"
                         f"  combine_kwargs: {{length_penalty_lambda: {factor}, correctness_weight: '2'}}\n"
+                        "generation: {group: 4}\n"
                         f"rewards: {{kwargs: {{length_penalty_reward: {{group_size: {size}}}}}}}\n")
         found = config.load({"CONFIG": str(path)}).settings
         objective_of_rewards(found)
@@ -151,6 +152,11 @@ def run_file(folder, settings):
     ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer_name: ./none}}"}, "none"),
     ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer: 0.5B}}"}, "give tokenizer_name"),
     ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {second_opinion: [a]}}"}, "should be math-verify"),
+    ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {policy: bar}}"}, "wants one or last for 'policy'"),
+    ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {policy: [one]}}"}, "wants one or last for 'policy'"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {group_size: 3}}"}, "group_size=3 would .*give GROUP=8"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {group_size: 16}}"}, "group_size=16 would"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {group_size: '-8'}}"}, "group_size=-8 would"),
     ({"combine": "additive", "reward_kwargs": "{format_tag_reward: 3}"}, "should be a mapping")])
 def test_names_and_kwargs_that_are_wrong(values, named):
     """Before anything is loaded, with the nearest or the known names."""

@@ -363,6 +363,8 @@ UNPAYABLE = [
     ({"COMBINE_KWARGS": "{enable_token_utilisation: true}",
       "REWARD_KWARGS": "{token_utilisation_reward: {zero_shot: zero.jsonl}}"}, "zero.jsonl has no row for 2 of the 3 tasks"),
     ({"PLUGINS": "short.py", "COMBINE_KWARGS": "{extras: [short_one]}"}, "short_one gave 3 values for 4 samples"),
+    ({"REWARD_KWARGS": "{length_penalty_reward: {group_size: 3}}"}, "group_size=3"),
+    ({"REWARD_KWARGS": "{gsm8k_correctness_reward: {policy: bar}}"}, "wants one or last for 'policy', not 'bar'"),
 ]
 SHORT_ONE = """
 from rl.registry import register_reward

@@ -15,10 +15,10 @@ from rl import command, config, lora
 from rl.checkpoint import CheckpointError
 from rl.datalog import Group, LogError
 from rl.errors import InputError
-from rl.evaluation.probe import Probed, ProbeGrader, probe
+from rl.evaluation.probe import Probed, ProbeGrader, for_unseen_prompts, probe
 from rl.evaluation.run_summary import BASE, Key, figures
 from rl.generate import check_room
-from rl.graders import check_tasks, judge_of, objective_of_rewards, open_judge
+from rl.graders import check_rewards, check_tasks, judge_of, objective_of_rewards, open_judge
 from rl.loop import Prompt, prepare, sampling_of
 from rl.models.hub import hub_name
 from rl.models.peft_file import read_adapter
@@ -116,9 +116,10 @@ def plan(top: Path, environ: Mapping[str, str], with_base: bool) -> tuple[list[J
 
 def jobs_of(run: Run, source: Source, dtype) -> tuple[list[Job], list[str]]:
     """The evaluations of a run's checkpoints, and what is wrong with checkpoints; InputError for data and rewards."""
-    s = run.settings
-    tasks = first_held_out(s, run.count)
-    check_tasks(tasks, objective_of_rewards(s), s)
+    s, graded = run.settings, for_unseen_prompts(run.settings)
+    tasks, objective = first_held_out(s, run.count), objective_of_rewards(graded)
+    check_tasks(tasks, objective, s)
+    check_rewards(tasks, objective, graded)
     prompts = prepare(tasks, source.chat, s.data.style_hint, s.generation.max_prompt_tokens)
     check_room([prompt.ids for prompt in prompts], s.generation.max_new_tokens, source.cfg)
     how = measured(run, prompts)

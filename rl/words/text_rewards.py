@@ -15,12 +15,14 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from rl.errors import InputError
 from rl.registry import TrainingSample, register_reward
 from rl.settings import LEAVES
-from rl.words.answers import boxed_answer, boxes, compare, final_answer, gsm8k_gold
+from rl.words.answers import POLICIES, boxed_answer, boxes, compare, final_answer, gsm8k_gold
 
+LENGTH = "length_penalty_reward"
 TAG = LEAVES["thinking_tag"].default
 ZERO_SHOT = {"prompt": str, "completion": str, "correct": bool}    # the fields of a row of a zero-shot file
 Tokenizer = Callable[[str], Sequence]    # text -> ids, special tokens left out
@@ -70,7 +72,7 @@ def format_tag_reward(samples: Sequence[TrainingSample], tag: str = TAG) -> list
 
 
 @register_reward("gsm8k_correctness_reward")
-def gsm8k_correctness_reward(samples: Sequence[TrainingSample], tag: str = TAG, policy: str = "one",
+def gsm8k_correctness_reward(samples: Sequence[TrainingSample], tag: str = TAG, policy: Literal[POLICIES] = "one",
                              second_opinion: Callable[[str, str], bool] | None = None) -> list[float]:
     """1 where the final answer equals the reference's, 0 where not, nan for a sample without a reference.
 
@@ -90,7 +92,7 @@ def _correctness(sample, tag, policy, second_opinion):
     return float(verdict is True)
 
 
-@register_reward("length_penalty_reward")
+@register_reward(LENGTH)
 def length_penalty_reward(samples: Sequence[TrainingSample], tag: str = TAG, tokenizer: Tokenizer | None = None,
                           group_size: int = 0) -> list[float]:
     """clip(1 - n / (2 L), 0, 1) with L the mean length of the sample's group, malformed ones in it with 0; all 0 where L is."""
