@@ -85,6 +85,17 @@ def test_a_run_is_measured_by_its_own_settings_and_the_environments(make_run):
     assert read_run(run, {"TEMPERATURE": " "}).settings.generation.temperature == 0
 
 
+def test_how_a_run_was_trained_is_its_own_word(make_run, monkeypatch):
+    """Whatever the environment says while it is measured: what it trained on, and the settings that are written down."""
+    job = plan(make_run("run_a", SPLIT="all", LEARNING_RATE="0.5"), {"SPLIT": "train", "LR": "1", "SEED": "7"}, False)[0][0]
+    monkeypatch.setattr(run_evaluation, "probe", scripted({prompt.task.name: "x" for prompt in job.prompts}))
+    row, _ = run_evaluation.evaluate(job, job.source, print)
+    assert row["trained_on"] is True and row["settings"]["split"] == "all" and row["settings"]["learning_rate"] == 0.5
+    assert row["settings"]["seed"] == 0 and job.settings.trainer.seed == 7
+    assert {"SPLIT", "N_TASKS", "STEPS", "LR", "LOSS"} < {*run_evaluation.OF_TRAINING}
+    assert not {"SEED", "TASKS_PER_STEP", "COMBINE", "CLASS_PATH", "EVAL_TASKS", "TEMPERATURE"} & {*run_evaluation.OF_TRAINING}
+
+
 def test_jobs_are_lasting_checkpoints_and_one_base_for_all(make_run, tmp_path):
     """Held-out tasks alone; runs of one model share its evaluation; what has no checkpoint is named."""
     make_run("run_a")
@@ -258,6 +269,7 @@ def test_a_part_of_another_measurement_is_refused(tmp_path):
     (["a", "--shards", "x"], {}, "--shards"), (["a", "--zero-shot", "f"], {}, "takes no folder"),
     (["--zero-shot", "f", "--base"], {}, "goes with none of --base"), (["no/such/folder"], {}, "there is no such folder"),
     (["a"], {"OUT": "x"}, "OUT=x: give --out"), (["a"], {"CONFIG": "x"}, "CONFIG=x: each run has its own"),
+    (["a"], {"SPLIT": "train", "MAX_STEPS": "3"}, "SPLIT=train: it says how a run was trained"),
     (["a"], {"LORA": "x"}, "LORA=x: the checkpoints are the run's own"), (["--zero-shot", "f"], {"RESUME": "x"}, "RESUME=x"),
     (["--zero-shot", "f"], {"TASKS": "gsm8k", "MODEL": "tiny"}, "gsm8k: TASKS_FILE is not set; the data is"),
     (["--zero-shot", "f"], {"MODEL": "tiny"}, "compares answers")])
