@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rl.combinations import keeps, training_problems
+from rl.combinations import keeps, training_problems, unread_problems
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Kwargs, Leaf, Settings, text_of, value_of
 from rl.storage import as_written, located, place
@@ -62,8 +62,8 @@ PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its
 def load(environ, training=False, own: dict[str, Any] | None = None) -> Loaded:
     """Settings from the defaults, the CONFIG file and the environment; from the run's own file when RESUME is given.
 
-    With `training` set, what check_training refuses is reported among the other problems. `own` are a command's defaults
-    where they are not the declared ones.
+    With `training` set, what check_training refuses is reported among the other problems, and what train_grpo.py would not read.
+    `own` are the defaults of another command that trains, where they are not the declared ones; it says itself what it reads.
     """
     problems = []
     config = environ.get("CONFIG", "").strip()
@@ -72,7 +72,8 @@ def load(environ, training=False, own: dict[str, Any] | None = None) -> Loaded:
     chosen = {name: (value, "this command's default") for name, value in (own or {}).items()} | from_file | from_env
     if "resume" in chosen and (folder := chosen["resume"][0]):
         return from_run(str(place(chosen.get("cache_dir", ("",))[0], "runs", folder)), environ)
-    return _finish(chosen, problems, environ, training)
+    checks = [training_problems] * training + [unread_problems] * (training and own is None)
+    return _finish(chosen, problems, environ, checks)
 
 
 def from_run(folder, environ) -> Loaded:
@@ -89,7 +90,7 @@ def from_run(folder, environ) -> Loaded:
     problems += _forbidden(folder, saved, asked)
     changed = {name: given for name, given in asked.items() if LEAVES[name].on_resume}
     here = {"out": (str(folder), f"run {folder}"), "resume": (str(folder), "env RESUME")}
-    return _finish(saved | changed | here, problems, environ, training=True)
+    return _finish(saved | changed | here, problems, environ, [training_problems])
 
 
 def _forbidden(folder, saved, asked) -> list[str]:
@@ -262,10 +263,10 @@ def _short(value) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _finish(chosen, problems, environ, training) -> Loaded:
+def _finish(chosen, problems, environ, checks) -> Loaded:
     """Settings with the chosen values; raises everything found wrong."""
     settings = _with(Settings(), {name: value for name, (value, _) in chosen.items()})
-    if problems := problems + (training_problems(settings) if training else []):
+    if problems := problems + [problem for check in checks for problem in check(settings)]:
         raise SettingsError(problems)
     origins = {name: chosen[name][1] if name in chosen else "default" for name in LEAVES}
     return Loaded(located(settings), origins, _near_misses(environ))

@@ -61,10 +61,7 @@ def objective_alone(settings: Settings) -> Objective:
 def objective_of_rewards(settings: Settings) -> Objective:
     """The same once every reward was tried; InputError where a name or kwargs of rewards are wrong, all problems together."""
     objective = objective_alone(settings)
-    names, given = objective.reward_names(), json.loads(settings.reward.reward_kwargs)
-    asked_for = f"COMBINE={settings.objective.combine} asks for {', '.join(names)}"
-    problems = [f"{name} is given to no reward{nearest(name, names)}; {asked_for}" for name in given if name not in names]
-    problems += [f"{name} takes nothing" for name in (PROGRAM, FAMILY) if name in names and given.get(name)]
+    names, problems = objective.reward_names(), unasked(objective, settings)
     group = settings.generation.group
     for name in names:
         try:
@@ -81,6 +78,14 @@ def objective_of_rewards(settings: Settings) -> Objective:
     extra = [latent.EXTRA] * hasattr(objective, latent.EXTRA)
     combined(objective, {name: [0.0] * group for name in (*names, *extra)})
     return objective
+
+
+def unasked(objective: Objective, settings: Settings) -> list[str]:
+    """What is wrong with the names of REWARD_KWARGS."""
+    names, given = objective.reward_names(), json.loads(settings.reward.reward_kwargs)
+    asked_for = f"COMBINE={settings.objective.combine} asks for {', '.join(names)}"
+    problems = [f"{name} is given to no reward{nearest(name, names)}; {asked_for}" for name in given if name not in names]
+    return problems + [f"{name} takes nothing" for name in (PROGRAM, FAMILY) if name in names and given.get(name)]
 
 
 def judge_of(settings: Settings) -> str | None:

@@ -139,6 +139,11 @@ def takes(kind: str, name: str, kwarg: str) -> bool:
     return made is not None and kwarg in inspect.signature(made).parameters
 
 
+def check_kwargs(kind: str, name: str, kwargs: dict) -> None:
+    """InputError for an unknown name, or kwargs that it does not take; nothing is made of them."""
+    _checked(kind, name, kwargs)
+
+
 def load_plugins(files: str) -> None:
     """Run the comma-separated Python files, which register what they define; InputError where one is not there or raises."""
     for file in filter(None, (part.strip() for part in files.split(","))):

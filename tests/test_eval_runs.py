@@ -254,6 +254,19 @@ def test_a_zero_shot_file_is_what_the_reward_reads(tmp_path, monkeypatch, tiny_m
         zero_shot.check(tmp_path / "y", [object.__new__(type("Program", (), {"name": "gcd"}))], s)
 
 
+@pytest.mark.parametrize("kwargs, said", [
+    ({"COMBINE_KWARGS": "{corectness: mine}"}, "'corectness' (did you mean correctness?)"),
+    ({"REWARD_KWARGS": "{format_tag_rewrd: {}}"}, "format_tag_rewrd is given to no reward (did you mean format_tag_reward?)"),
+    ({"REWARD_KWARGS": "{length_penalty_reward: {tokeniser: x}}"}, "'tokeniser'"),
+    ({"REWARD_KWARGS": "{token_utilisation_reward: {zeroshot: x}}", "COMBINE_KWARGS": "{enable_token_utilisation: true}"},
+     "'zeroshot' (did you mean zero_shot?)"), ({"REWARD_KWARGS": "{gsm8k_correctness_reward: {policy: all}}"}, "one or last")])
+@pytest.mark.parametrize("combine", ["additive", "lisp"])
+def test_names_that_a_zero_shot_file_has_no_use_for(kwargs, said, combine):
+    """Refused as in training, although most rewards are left out: a misspelt correctness would be another one's file."""
+    with pytest.raises(InputError, match=re.escape(said)):
+        zero_shot.correctness_alone(config.load({"COMBINE": combine, **kwargs}).settings)
+
+
 def test_a_part_of_another_measurement_is_refused(tmp_path):
     """Rows of two models or samplings are never mixed."""
     (tmp_path / "z.part").write_text('{"how": "else"}\n')
