@@ -18,6 +18,7 @@ import yaml
 from rl.combinations import keeps, training_problems, unread_problems
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Kwargs, Leaf, Settings, text_of, value_of
+from rl.settings_help import way_on
 from rl.storage import as_written, located, place
 from rl.values import typed
 from rl.yaml_file import read_mapping
@@ -201,9 +202,7 @@ def _from_key(path, key, value, section, problems) -> list[Given]:
     where = f"{path}: {section}." if section else f"{path}: "
     leaf = NAMES.get(key)
     if leaf is None:
-        near = difflib.get_close_matches(key.lower(), [*NAMES, *SECTIONS], n=1, cutoff=0.5)
-        problems.append(f"{where}{key}: unknown setting; " +
-                        (f"the nearest name is {near[0]}" if near else "--help lists the settings"))
+        problems.append(f"{where}{key}: unknown setting; {way_on(key, section)}")
     elif section not in (None, leaf.section):
         problems.append(f"{where}{key}: {leaf.name} is in section {leaf.section}; move it there, or to the top level")
     elif value is not None:

@@ -139,6 +139,11 @@ def takes(kind: str, name: str, kwarg: str) -> bool:
     return made is not None and kwarg in inspect.signature(made).parameters
 
 
+def takers(kind: str, kwarg: str) -> list[str]:
+    """Those of a kind that have a kwarg of that name, sorted."""
+    return [name for name in registered(kind) if takes(kind, name, kwarg)]
+
+
 def check_kwargs(kind: str, name: str, kwargs: dict) -> None:
     """InputError for an unknown name, or kwargs that it does not take; nothing is made of them."""
     _checked(kind, name, kwargs)

@@ -338,6 +338,13 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     ("steps: " + "[" * 3000, "not valid YAML"),
     ("zzzzqqqq: 1\n", "--help lists the settings"),
     ("trainer: {stepss: 1}\n", "trainer.stepss: unknown setting; the nearest name is steps"),
+    ("trainer: {temprature: 1}\n", "trainer.temprature: unknown setting; the nearest name is temperature"),
+    ("objective: {length_penalty_lambda: .5}\n", "COMBINE=weighted_length_penalty takes it: put it below combine_kwargs"),
+    ("enable_length_penalty: false\n", "COMBINE=additive and weighted_length_penalty take it: put it below combine_kwargs"),
+    ("rewards: {length_penalty_reward: {tag: x}}\n", "stands below reward_kwargs: {length_penalty_reward: ...}"),
+    ("rewards: {policy: last}\n", "put it below reward_kwargs: {gsm8k_correctness_reward: ...}"),
+    ("objective: {name: additive}\n", "objective.name: unknown setting; objective takes loss, "),
+    ("objective: {losstype: grpo}\n", "the nearest name is loss_type"), ("objective: {penalty: 1}\n", "is overlong_penalty"),
 ])
 def test_files_that_cannot_mean_what_they_say_are_refused(tmp_path, text, words):
     """No part of a settings file is silently dropped."""
@@ -403,7 +410,7 @@ TOGETHER = [
         ("FAMILIES", "gcd"), ("EVAL_N", "9"), ("PREDICT_TASKS", "9"), ("CONTROL_ARM", "0"), ("PREDICTIONS", "x"))],
     *[({"COMBINE": "weighted_length_penalty", "TASKS": "gsm8k", "COMBINE_KWARGS": kwargs}, words) for kwargs, words in (
         ("{non_strict_penalty: -2}", "non_strict_penalty: -2 acts only with strict_format_gate: true"),
-        ("{length_penalty_lambda: .5, enable_length_penalty: false}", "length_penalty_lambda: 0.5 .* enable_length_penalty: true"),
+        ("{length_penalty_lambda: .5, enable_length_penalty: false}", "length_penalty_lambda: 0.5 .* enable_length_penalty"),
         ("{utilisation: mine}", "utilisation: mine acts only with enable_token_utilisation: true"))],
     ({"SCHEDULER": "linear", "STEPS": "5"}, "WARMUP_STEPS=5 with SCHEDULER=linear.* below STEPS=5"),
 ]
