@@ -13,6 +13,7 @@ the objective's business (rl/combining.py)."""
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,9 @@ from rl.words.answers import POLICIES, boxed_answer, boxes, compare, final_answe
 LENGTH = "length_penalty_reward"
 TAG = LEAVES["thinking_tag"].default
 ZERO_SHOT = {"prompt": str, "completion": str, "correct": bool}    # the fields of a row of a zero-shot file
+# What sets an answer and is none: space, braces, and commands without what they are to set. \{\} is the empty set.
+NOTHING = re.compile(r"(?:[\s{}$~]|\\[,;:!>()\[\] ]|\\(?:text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it)|q?quad|boxed|fbox)"
+                     r"(?![A-Za-z]))*")
 Tokenizer = Callable[[str], Sequence]    # text -> ids, special tokens left out
 
 
@@ -53,7 +57,7 @@ def is_well_formed(completion: str, tag: str = TAG) -> bool:
     """Whether it is one thinking block, then one box with something in it, and nothing else but white space."""
     before, _, rest = completion.partition(f"<{tag}>")
     answer = rest.partition(f"</{tag}>")[2].strip()
-    if thinking(completion, tag) is None or before.strip() or final_answer(answer) is None:
+    if thinking(completion, tag) is None or before.strip() or NOTHING.fullmatch(final_answer(answer) or ""):
         return False
     return answer == f"\\boxed{{{boxes(answer)[0][1]}}}" if boxes(answer) else False
 
