@@ -8,11 +8,12 @@
     CONFIG=configs/gsm8k_length.yaml python eval_runs.py --zero-shot zero_shot.jsonl
     python eval_runs.py --help                              # every setting
 
-Each run is measured on the held-out tasks of its own provider, with the settings of its config.yaml; the environment wins.
-Answers are greedy, one a task, unless TEMPERATURE and N_SAMPLES are set. Writes --out (by default the folder eval in the one that
-is given; under CACHE_DIR artifacts/eval/<name>): results.jsonl, a row a checkpoint; answers/; summary.csv, summary.json;
-curves/*.svg. What is in results.jsonl is not done again. --zero-shot writes a frozen model's answers to the training tasks
-(SPLIT, N_TASKS), which token_utilisation_reward reads. Not covered: training, comparing two models by task (run_probe.py)."""
+Each run is measured on the held-out tasks of its own provider, with the settings of its config.yaml; the environment wins in how
+answers are sampled and graded, and cannot say how a run was trained. Answers are greedy, one a task, unless TEMPERATURE and
+N_SAMPLES are set. Writes --out (by default the folder eval in the one that is given; under CACHE_DIR artifacts/eval/<name>):
+results.jsonl, a row a checkpoint; answers/; summary.csv, summary.json; curves/*.svg. What is in results.jsonl is not done again.
+--zero-shot writes a frozen model's answers to the training tasks (SPLIT, N_TASKS), which token_utilisation_reward reads. Not
+covered: training, comparing two models by task (run_probe.py)."""
 
 import argparse
 import datetime
@@ -34,7 +35,8 @@ from rl.taskset import load_tasks
 
 NOT_HERE = {"RESUME": "a finished evaluation is never done again, nothing is to be said for that",
             "OUT": "give --out", "OUTPUT_DIR": "give --out"}
-OF_A_RUN = {"CONFIG": "each run has its own config.yaml", "LORA": "the checkpoints are the run's own"}
+OF_A_RUN = {"CONFIG": "each run has its own config.yaml", "LORA": "the checkpoints are the run's own",
+            **dict.fromkeys(run_evaluation.OF_TRAINING, "it says how a run was trained, which its own config.yaml does")}
 
 
 def main() -> int:
@@ -52,7 +54,7 @@ def main() -> int:
     command.make_folder(out / "answers")
     for line in skipped:
         tell(f"skipped {line}")
-    for name, split in {job.run: job.settings.data.split for job in jobs if job.adapter}.items():
+    for name, split in {job.run: job.trained.data.split for job in jobs if job.adapter}.items():
         if split != "train":
             tell(f"warning: {name} was trained with SPLIT={split}, so on these held-out tasks too")
 

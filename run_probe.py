@@ -21,10 +21,10 @@ from rl import command, config, lora
 from rl.datalog import write_aside
 from rl.device import explain_memory
 from rl.errors import InputError
-from rl.evaluation.probe import ProbeGrader, probe
+from rl.evaluation.probe import ProbeGrader, for_unseen_prompts, probe
 from rl.evaluation.probe_report import compare, comparison_text, document, probe_text, read
 from rl.generate import check_room
-from rl.graders import check_tasks, objective_of_rewards, open_judge
+from rl.graders import check_rewards, check_tasks, objective_of_rewards, open_judge
 from rl.loop import prepare, sampling_of
 from rl.models import pretrained
 from rl.settings import Settings, values_of
@@ -43,7 +43,10 @@ def main() -> int:
     source, dtype, facts = command.find_model(settings)
     adapter = lora.load(settings.model.lora, source.cfg, model=settings.model.model) if settings.model.lora else None
     tasks = load_tasks(settings.data)
-    check_tasks(tasks, objective_of_rewards(settings), settings)
+    graded = for_unseen_prompts(settings)
+    objective = objective_of_rewards(graded)
+    check_tasks(tasks, objective, settings)
+    check_rewards(tasks, objective, graded)
     prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     check_room([prompt.ids for prompt in prompts], settings.generation.max_new_tokens, source.cfg)
     out = report_file(settings)

@@ -18,7 +18,7 @@ from rl import checkpoint, command, config, lora, tracker, training
 from rl.datalog import RunLog
 from rl.device import explain_memory
 from rl.generate import check_room
-from rl.graders import check_tasks, grader_of, objective_of_rewards, open_judge
+from rl.graders import check_rewards, check_tasks, grader_of, objective_of_rewards, open_judge
 from rl.held_out import Evaluation
 from rl.lock import claimed
 from rl.loop import prepare
@@ -36,7 +36,9 @@ def main() -> int:
     tasks = load_tasks(settings.data)
     ahead(tasks, 0, BEGINNING, settings)    # raises where there are too few for a step
     unseen = evaluation_tasks(settings)
-    check_tasks(tasks, objective_of_rewards(settings), settings)
+    objective = objective_of_rewards(settings)
+    check_tasks(tasks, objective, settings)
+    check_rewards(tasks, objective, settings)
     if command.asked_for_dry_run(sys.argv[1:]):
         return command.dry_run(loaded)
 

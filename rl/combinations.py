@@ -1,5 +1,8 @@
 """Settings that are legal one by one and make no sense together, in training, or no longer once a run has begun. Probes do
 without this."""
+import json
+
+from rl.combining import WeightedLengthPenaltyObjective
 from rl.settings import LEAVES, Settings, text_of, value_of
 
 # A setting that acts only where another has that value.
@@ -7,6 +10,16 @@ NEEDS = {"gspo_eps_low": ("loss", "gspo"), "gspo_eps_high": ("loss", "gspo"), "p
          "overlong_tokens": ("overlong", "penalise"), "overlong_penalty": ("overlong", "penalise"),
          "max_sampled_groups": ("dynamic_sampling", True),
          **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_eps"), ("optimizer", "adamw"))}
+OF_THE_PROOF = ("families", "predict_tasks", "eval_n", "control_arm", "predictions")    # read by grpo_proof.py alone
+WITHOUT_WORDS = ("lc_easy", "humaneval", "mbpp", "reasoning_gym")    # TASKS whose prompts ask for no thinking
+# COMBINE -> the reward of a judge that it asks for; code from outside may ask for any, and so may what COMBINE_KWARGS names.
+JUDGED = {"lisp": "lisp_reward", "reasoning_gym": "reasoning_gym_reward",
+          **dict.fromkeys(("additive", "weighted_length_penalty", "latent"), "")}
+# Settings that a judge alone reads -> its reward.
+OF_A_JUDGE = {"style_weight": "lisp_reward", "recheck_share": "lisp_reward", "score_seconds": "reasoning_gym_reward"}
+# An entry of COMBINE_KWARGS that acts only where another one is true.
+KWARGS_NEED = {"non_strict_penalty": "strict_format_gate", "utilisation": "enable_token_utilisation",
+               **dict.fromkeys(("length", "length_penalty_lambda", "length_penalty_interaction"), "enable_length_penalty")}
 SGD_LEAST = 0.001    # NOTES.md, section 2: a rate of adamw is some 4,000 times as far as the same of sgd
 
 
@@ -54,6 +67,34 @@ def _idle_settings(settings: Settings) -> list[str]:
         idle += [f"{typed[name]} bounds the ratio of tokens, and LOSS=gspo clips that of samples: set GSPO_{name.upper()}"
                  for name in ("eps_low", "eps_high") if name in changed]
     return idle
+
+
+def unread_problems(settings: Settings) -> list[str]:
+    """Settings that were changed and that train_grpo.py would not look at, with these TASKS and this COMBINE.
+
+    A run that goes on is not asked this: what has been trained with stays."""
+    o, tasks = settings.objective, settings.data.tasks
+    changed = [name for name in LEAVES if value_of(settings, name) != LEAVES[name].default]
+    why = dict.fromkeys(OF_THE_PROOF, "is read by grpo_proof.py alone")
+    if tasks in WITHOUT_WORDS:
+        why["form_example"] = f"acts only where answers are in words, and those to TASKS={tasks} are not"
+        if JUDGED.get(o.combine):
+            why["thinking_tag"] = why["form_example"]
+    for name, reward in OF_A_JUDGE.items():
+        if o.combine in JUDGED and JUDGED[o.combine] != reward and reward not in o.combine_kwargs:
+            why[name] = f"acts only on {reward}, which COMBINE={o.combine} does not ask for"
+    return [f"{name.upper()}={text_of(value_of(settings, name))} {why[name]}: leave {name.upper()} out"
+            for name in changed if name in why] + _idle_kwargs(o)
+
+
+def _idle_kwargs(o) -> list[str]:
+    """Entries of COMBINE_KWARGS that the objectives of this repo would not look at."""
+    if o.combine not in ("additive", "weighted_length_penalty"):
+        return []
+    given, known = json.loads(o.combine_kwargs), WeightedLengthPenaltyObjective
+    return [f"COMBINE_KWARGS: {name}: {given[name]} acts only with {switch}: true: set that too, or leave {name} out"
+            for name, switch in KWARGS_NEED.items() if name in given and given[name] != getattr(known, name)
+            and not given.get(switch, getattr(known, switch))]
 
 
 def keeps(name: str, scheduler: str) -> str:

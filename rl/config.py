@@ -6,7 +6,6 @@ default is blank (LORA= asks for no adapter). RESUME takes everything from the r
 
 Not checked here: whether a model, an adapter or a task exists. Those who load them say so, before the heavy work.
 """
-import difflib
 import json
 import math
 from collections.abc import Collection
@@ -17,9 +16,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rl.combinations import keeps, training_problems
+from rl.combinations import keeps, training_problems, unread_problems
 from rl.errors import InputError
 from rl.settings import LEAVES, NAMES, SECTIONS, Kwargs, Leaf, Settings, text_of, value_of
+from rl.settings_help import near_misses, way_on
 from rl.storage import as_written, located, place
 from rl.values import typed
 from rl.yaml_file import read_mapping
@@ -60,7 +60,6 @@ SECTION_ALIASES = {"rewards": "reward", "experiment": "run"}    # as other train
 # The parts of a run's config.yaml that record versions and the like, and where settings came from; no settings, so skipped.
 ABOUT, ORIGINS = "about", "origins"
 SWEEP = "sweep"    # a grid for scripts/sweep.py, which reads it; whoever trains by that file trains what the rest says
-PREFIXES = {"TRAIN", "TRAINING", "GRPO", *(section.upper() for section in SECTIONS)}   # that one may put before a name
 OWN_DEFAULT = "this command's default"    # an origin
 PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
 
@@ -68,8 +67,9 @@ PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its
 def load(environ, training=False, own: dict[str, Any] | None = None, nowhere: Collection[str] = ()) -> Loaded:
     """Settings from the defaults, the CONFIG file and the environment; from the run's own file when RESUME is given.
 
-    With `training` set, what check_training refuses is reported among the other problems. `own` are a command's defaults
-    where they are not the declared ones; `nowhere` are settings that have no place in it, so only their defaults are taken.
+    With `training` set, what check_training refuses is reported among the other problems, and what train_grpo.py would not read.
+    `own` are the defaults of another command that trains, where they are not the declared ones; `nowhere` are settings that have
+    no place in it, so only their defaults are taken.
     """
     problems, own = [], own or {}
     config = environ.get("CONFIG", "").strip()
@@ -79,7 +79,8 @@ def load(environ, training=False, own: dict[str, Any] | None = None, nowhere: Co
     problems += _misplaced(chosen, own, nowhere)
     if "resume" not in nowhere and "resume" in chosen and (folder := chosen["resume"][0]):
         return from_run(str(place(chosen.get("cache_dir", ("",))[0], "runs", folder)), environ)
-    return _finish(chosen, problems, environ, training)
+    checks = [training_problems] * training + [unread_problems] * (training and not own)
+    return _finish(chosen, problems, environ, checks)
 
 
 def _misplaced(chosen, own, nowhere) -> list[str]:
@@ -105,7 +106,7 @@ def from_run(folder, environ) -> Loaded:
     here = {"out": (str(folder), f"run {folder}"), "resume": (str(folder), "env RESUME")}
     kept = {name: saved.get(name, (LEAVES[name].default,))[0] for name in changed}
     before = {name: kept[name] for name, (value, _) in changed.items() if value != kept[name]}
-    return _finish(saved | changed | here, problems, environ, training=True)._replace(before=before)
+    return _finish(saved | changed | here, problems, environ, [training_problems])._replace(before=before)
 
 
 def _forbidden(folder, saved, asked) -> list[str]:
@@ -226,9 +227,7 @@ def _from_key(path, key, value, section, problems) -> list[Given]:
     where = f"{path}: {section}." if section else f"{path}: "
     leaf = NAMES.get(key)
     if leaf is None:
-        near = difflib.get_close_matches(key.lower(), [*NAMES, *SECTIONS], n=1, cutoff=0.6)
-        problems.append(f"{where}{key}: unknown setting; " +
-                        (f"the nearest name is {near[0]}" if near else "--help lists the settings"))
+        problems.append(f"{where}{key}: unknown setting; {way_on(key, section)}")
     elif section not in (None, leaf.section):
         problems.append(f"{where}{key}: {leaf.name} is in section {leaf.section}; move it there, or to the top level")
     elif value is not None:
@@ -265,22 +264,6 @@ def _accept(givens, problems, own=MappingProxyType({})) -> dict[str, tuple[Any, 
     return accepted
 
 
-def _near_misses(environ) -> list[str]:
-    """Warnings for variables that look like a misspelt setting; anything further off is none of our business."""
-    known = sorted({name.upper() for name in NAMES} | {"CONFIG"})
-    warnings = []
-    tokens = {leaf.default for leaf in LEAVES.values() if leaf.section == "auth"}    # which settings name, so they look alike
-    for name in sorted(set(environ) - set(known) - tokens):
-        prefix, _, rest = name.upper().partition("_")
-        near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
-        near = near if near and near[0][0] == name[0].upper() else []    # OSTYPE, which bash sets, is not LOSS_TYPE
-        if prefix in PREFIXES and not near:
-            near = difflib.get_close_matches(rest, known, n=1, cutoff=0.8)
-        if near:
-            warnings.append(f"{name} is not a setting and is ignored; did you mean {near[0]}?")
-    return warnings
-
-
 def _run_file(folder) -> Path:
     return Path(folder) / "config.yaml"
 
@@ -290,13 +273,13 @@ def _short(value) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _finish(chosen, problems, environ, training) -> Loaded:
+def _finish(chosen, problems, environ, checks) -> Loaded:
     """Settings with the chosen values; raises everything found wrong."""
     settings = _with(Settings(), {name: value for name, (value, _) in chosen.items()})
-    if problems := problems + (training_problems(settings) if training else []):
+    if problems := problems + [problem for check in checks for problem in check(settings)]:
         raise SettingsError(problems)
     origins = {name: chosen[name][1] if name in chosen else "default" for name in LEAVES}
-    return Loaded(located(settings), origins, _near_misses(environ))
+    return Loaded(located(settings), origins, near_misses(environ))
 
 
 def _with(settings: Settings, values: dict[str, Any]) -> Settings:

@@ -83,6 +83,9 @@ def _other_type(wanted, value) -> str:
         inner = typing.get_args(wanted)[:1]
         good = isinstance(value, list | tuple) and not any(_other_type(*inner, part) for part in value)
         return "" if good else f"a list of {_SEVERAL.get(_named(*inner), 'values')}"
+    if typing.get_origin(wanted) is typing.Literal:
+        choices = typing.get_args(wanted)
+        return "" if value in choices else " or ".join(map(str, choices))
     kinds, said = _PLAIN.get(_named(wanted), (object, ""))
     good = isinstance(value, kinds) and (not isinstance(value, bool) or kinds in (bool, object))
     return "" if good else said

@@ -6,10 +6,12 @@ All of them are registered (rl/registry.py): the built-in ones here, others by P
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from numbers import Real
 from types import SimpleNamespace
+
+import numpy as np
 
 from rl import combining, latent
 from rl.combining import check_scores
@@ -38,6 +40,7 @@ __all__ = ["RewardGrader", "combining", "grader_of", "latent", "objective_of_rew
            "text_rewards"]
 PROGRAM, FAMILY = "lisp_reward", "reasoning_gym_reward"    # the rewards that a judge gives: what open_judge opens
 JUDGES = {"reference": "lisp", "family": "reasoning_gym", "answer": "additive or weighted_length_penalty"}    # of what a task has
+CHECK = "check_prompts"    # what a reward may have besides being called
 AS_IT_IS = {"lisp": PROGRAM, "reasoning_gym": FAMILY}    # the objectives that pay one of them and nothing else
 
 
@@ -59,22 +62,31 @@ def objective_alone(settings: Settings) -> Objective:
 def objective_of_rewards(settings: Settings) -> Objective:
     """The same once every reward was tried; InputError where a name or kwargs of rewards are wrong, all problems together."""
     objective = objective_alone(settings)
-    names, given = objective.reward_names(), json.loads(settings.reward.reward_kwargs)
-    asked_for = f"COMBINE={settings.objective.combine} asks for {', '.join(names)}"
-    problems = [f"{name} is given to no reward{nearest(name, names)}; {asked_for}" for name in given if name not in names]
-    problems += [f"{name} takes nothing" for name in (PROGRAM, FAMILY) if name in names and given.get(name)]
+    names, problems = objective.reward_names(), unasked(objective, settings)
+    group = settings.generation.group
     for name in names:
         try:
             if name not in (PROGRAM, FAMILY):
-                build_reward(name, **kwargs_of(name, settings))
+                built = build_reward(name, **kwargs_of(name, settings))
+                if name == text_rewards.LENGTH and (size := built.keywords.get("group_size", 0)) not in (0, group):
+                    problems.append(f"{name}: group_size={size} would compare parts of a group, or samples of several prompts; "
+                                    f"give GROUP={group}, or leave it out for groups of one prompt")
         except InputError as error:
             problems.append(str(error))
     if problems:
         raise InputError(f"REWARD_KWARGS: {'; '.join(problems)}")
     # On made-up scores, so that an objective that cannot combine is found before a model is read.
     extra = [latent.EXTRA] * hasattr(objective, latent.EXTRA)
-    combined(objective, {name: [0.0] * settings.generation.group for name in (*names, *extra)})
+    combined(objective, {name: [0.0] * group for name in (*names, *extra)})
     return objective
+
+
+def unasked(objective: Objective, settings: Settings) -> list[str]:
+    """What is wrong with the names of REWARD_KWARGS."""
+    names, given = objective.reward_names(), json.loads(settings.reward.reward_kwargs)
+    asked_for = f"COMBINE={settings.objective.combine} asks for {', '.join(names)}"
+    problems = [f"{name} is given to no reward{nearest(name, names)}; {asked_for}" for name in given if name not in names]
+    return problems + [f"{name} takes nothing" for name in (PROGRAM, FAMILY) if name in names and given.get(name)]
 
 
 def judge_of(settings: Settings) -> str | None:
@@ -107,8 +119,8 @@ def grader_of(judge, tasks: Sequence, settings: Settings, case_shift: int = 0):
             rewards[name] = Grader(judge, tasks, settings.reward.style_weight, settings.data.case_seed + case_shift)
         elif name == FAMILY:
             rewards[name] = GymGrader(judge)
-        else:
-            rewards[name] = build_reward(name, **kwargs_of(name, settings))
+    rewards |= compared(objective, settings)
+    rewards = {name: rewards[name] for name in objective.reward_names()}
     paid = AS_IT_IS.get(settings.objective.combine)
     return rewards[paid] if paid else RewardGrader(objective, rewards)
 
@@ -126,6 +138,73 @@ def check_tasks(tasks: Sequence, objective: Objective, settings: Settings) -> No
                              f"{', or '.join([*ways, 'another TASKS'])}")
 
 
+def compared(objective: Objective, settings: Settings) -> dict[str, Reward]:
+    """The rewards that ask no judge, built, by their names."""
+    return {name: build_reward(name, **kwargs_of(name, settings)) for name in objective.reward_names()
+            if name not in (PROGRAM, FAMILY)}
+
+
+def check_rewards(tasks: Sequence, objective: Objective, settings: Settings) -> None:
+    """InputError where a reward cannot pay for all of these tasks, or gives no number a sample for made-up answers to one.
+
+    Rewards that run programs or ask a worker are left out. What one raises on made-up answers is judged in training, on real
+    ones; but not an InputError, which would end it."""
+    prompts = {task.name: question(task) for task in getattr(tasks, "in_training", tasks)}
+    rows, problems = made_up(tasks[0], objective, settings), []
+    for name, reward in with_extra(objective, compared(objective, settings)).items():
+        try:
+            if hasattr(reward, CHECK):
+                run_outside(f"the reward {name}: {CHECK}", getattr(reward, CHECK), prompts)
+            problems += wrong_values(name, reward, rows)
+        except InputError as error:
+            problems.append(str(error))
+    if problems:
+        raise InputError(f"rewards: {'; '.join(problems)}")
+
+
+def wrong_values(name: str, reward, rows: Sequence[TrainingSample]) -> list[str]:
+    """What is wrong with the values of a reward, in words; nothing where it raised. Some may be None, for nan."""
+    try:
+        given = reward(rows)
+        values = list(given) if isinstance(given, Iterable) else None
+    except InputError:
+        raise
+    except (Exception, SystemExit):
+        return []
+    if values is None:
+        return [f"{name} gave {given!r:.40}, no list of numbers"]
+    if len(values) != len(rows):
+        return [f"{name} gave {len(values)} values for {len(rows)} samples. Each must give one number a sample, in order"]
+    allowed = Real if all(value is None for value in values) else Real | None
+    wrong = [value for value in values if not isinstance(value, allowed)]
+    return [f"{name} gave no number but {wrong[0]!r:.40}"] if wrong else []
+
+
+def made_up(task, objective: Objective, settings: Settings) -> list[TrainingSample]:
+    """GROUP samples of a task as a step might have them, in turn right, without form, wrong and empty; hidden states are 0."""
+    tag, answer = settings.data.thinking_tag, getattr(task, "answer", "") or getattr(task, "reference", "")
+    said = (f"<{tag}>so it is</{tag}>\\boxed{{{answer}}}", f"{answer}", f"<{tag}>so it is not</{tag}>\\boxed{{-1}}", "")
+    texts = [said[i % len(said)] for i in range(settings.generation.group)]
+    tokens = [len(text.split()) + 1 for text in texts]
+    hidden = [np.zeros((n, 8), np.float32) for n in tokens] if getattr(objective, "wants_hidden", False) else None
+    return samples_of([task] * len(texts), texts, tokens, ["stop"] * len(texts), hidden)
+
+
+def samples_of(task_B: Sequence, text_B: Sequence[str], tokens_B: Sequence[int], finish_B: Sequence[str],
+               hidden_B: Sequence | None = None) -> list[TrainingSample]:
+    """What rewards see of completions."""
+    hidden_B = [None] * len(text_B) if hidden_B is None else hidden_B
+    return [TrainingSample(question(task), text, getattr(task, "answer", ""), int(tokens), finish,
+                           {"task": task, **getattr(task, "metadata", {})}, hidden_TD)
+            for task, text, tokens, finish, hidden_TD in zip(task_B, text_B, tokens_B, finish_B, hidden_B, strict=True)]
+
+
+def with_extra(objective: Objective, rewards: dict[str, Reward]) -> dict[str, Reward]:
+    """The rewards and the objective's own hook, where it has one."""
+    hook = getattr(objective, latent.EXTRA, None)
+    return rewards | ({latent.EXTRA: hook} if hook else {})
+
+
 class RewardGrader:
     """Grades whole batches by several rewards and what an objective makes of them."""
 
@@ -141,12 +220,8 @@ class RewardGrader:
         """One Grade a row; a reward that raises, or gives no number, leaves the row without one, to be masked and counted.
 
         InputError where a reward gives another number of values than there are rows."""
-        hidden_B = [None] * len(text_B) if hidden_B is None else hidden_B
-        rows = [TrainingSample(question(task), text, getattr(task, "answer", ""), int(tokens), finish,
-                               {"task": task, **getattr(task, "metadata", {})}, hidden_TD)
-                for task, text, tokens, finish, hidden_TD in zip(task_B, text_B, tokens_B, finish_B, hidden_B, strict=True)]
-        hook = getattr(self._objective, latent.EXTRA, None)
-        rewards = self._rewards | ({latent.EXTRA: hook} if hook else {})
+        rows = samples_of(task_B, text_B, tokens_B, finish_B, hidden_B)
+        rewards = with_extra(self._objective, self._rewards)
         scores, base, why = {}, None, {}
         for name, reward in rewards.items():
             scores[name], grades, why[name] = asked(name, reward, rows)

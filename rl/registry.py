@@ -47,7 +47,10 @@ class DataProvider(Protocol):
 
 
 class Reward(Protocol):
-    """What build_reward gives: one number for each sample, in order; nan where it cannot tell."""
+    """What build_reward gives: one number for each sample, in order; nan where it cannot tell.
+
+    Before a model is read it is called once with made-up samples of one task. It may also have `check_prompts` (task name ->
+    prompt, of all tasks to train on), called then too: an InputError from it says for what it cannot pay."""
 
     def __call__(self, samples: Sequence[TrainingSample]) -> list[float]: ...
 
@@ -134,6 +137,16 @@ def takes(kind: str, name: str, kwarg: str) -> bool:
     """Whether what is registered under the name has a kwarg of that name; False for an unknown one."""
     made = _REGISTERED[kind].get(name)
     return made is not None and kwarg in inspect.signature(made).parameters
+
+
+def takers(kind: str, kwarg: str) -> list[str]:
+    """Those of a kind that have a kwarg of that name, sorted."""
+    return [name for name in registered(kind) if takes(kind, name, kwarg)]
+
+
+def check_kwargs(kind: str, name: str, kwargs: dict) -> None:
+    """InputError for an unknown name, or kwargs that it does not take; nothing is made of them."""
+    _checked(kind, name, kwargs)
 
 
 def load_plugins(files: str) -> None:

@@ -107,8 +107,9 @@ def make_suite(sandbox, task: Task, case_seed: int):
 class Tasks(list):
     """The chosen tasks, in their order."""
 
-    def __init__(self, tasks, left_out=None, order=None):
+    def __init__(self, tasks, left_out=None, order=None, unseen=frozenset()):
         super().__init__(tasks)
+        self.in_training = [task for task in tasks if task.name not in unseen]    # an order's indices count the others too
         self.left_out: dict[str, int] = left_out or {}    # why -> how many problems the provider left out
         self.order: Callable | None = order               # step, tasks a step, seed -> indices, where the provider prescribes it
 
@@ -157,7 +158,7 @@ def load_tasks(data: DataSettings) -> Tasks:
         if data.n_tasks or data.task_names:
             raise InputError(f"N_TASKS={data.n_tasks}, TASK_NAMES={data.task_names}: {data.tasks} decides by itself which task "
                              "comes when; leave both out")
-        return Tasks(tasks, left_out, order)
+        return Tasks(tasks, left_out, order, unseen)
     split = [task for task in tasks if data.split == "all" or (task.name in unseen) == (data.split == "heldout")]
     if not split:
         share, other = ("all", "heldout, to measure on them") if data.split == "train" else ("none", "train")

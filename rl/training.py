@@ -106,7 +106,7 @@ def check_graded(groups: Sequence[Group], run: Path) -> None:
     if all(sample.verdict == "internal_error" for sample in samples):
         raise InputError(f"none of the first step's {len(samples)} samples could be graded, so nothing could be learnt: "
                          f"{samples[0].detail}. Mend the reward, or what it needs, and go on: RESUME={run} python "
-                         "train_grpo.py, or grpo_proof.py as it was started")
+                         "train_grpo.py, or grpo_proof.py as it was started; or start a new run where it is a setting")
 
 
 def write(step: int, groups: Sequence[Group], metrics: dict, around: Around) -> None:

@@ -342,6 +342,13 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     ("steps: " + "[" * 3000, "not valid YAML"),
     ("zzzzqqqq: 1\n", "--help lists the settings"), ("foo: 1\n", "foo: unknown setting; --help lists the settings"),
     ("trainer: {stepss: 1}\n", "trainer.stepss: unknown setting; the nearest name is steps"),
+    ("trainer: {temprature: 1}\n", "trainer.temprature: unknown setting; the nearest name is temperature"),
+    ("objective: {length_penalty_lambda: .5}\n", "COMBINE=weighted_length_penalty takes it: put it below combine_kwargs"),
+    ("enable_length_penalty: false\n", "COMBINE=additive and weighted_length_penalty take it: put it below combine_kwargs"),
+    ("rewards: {length_penalty_reward: {tag: x}}\n", "stands below reward_kwargs: {length_penalty_reward: ...}"),
+    ("rewards: {policy: last}\n", "put it below reward_kwargs: {gsm8k_correctness_reward: ...}"),
+    ("objective: {name: additive}\n", "objective.name: unknown setting; objective takes loss, "),
+    ("objective: {losstype: grpo}\n", "the nearest name is loss_type"), ("objective: {penalty: 1}\n", "is overlong_penalty"),
 ])
 def test_files_that_cannot_mean_what_they_say_are_refused(tmp_path, text, words):
     """No part of a settings file is silently dropped."""
@@ -399,6 +406,20 @@ TOGETHER = [
     ({"ADAM_EPSILON": "1e-6", "OPTIMIZER": "sgd", "LEARNING_RATE": "1"}, "ADAM_EPS=1e-06 acts only with OPTIMIZER=adamw"),
     ({"LEARNING_RATE": "1.5"}, "LEARNING_RATE=1.5 with OPTIMIZER=adamw.* OPTIMIZER=sgd"),
     ({"OPTIMIZER": "sgd"}, "LEARNING_RATE=2e-05 with OPTIMIZER=sgd: .* at least 0.001, or OPTIMIZER=adamw"),
+    ({"THINKING_TAG": "t"}, "THINKING_TAG=t acts only where answers are in words, and those to TASKS=lc_easy are not"),
+    ({"THINKING_TAG": "t", "TASKS": "reasoning_gym", "COMBINE": "reasoning_gym"}, "THINKING_TAG=t .*TASKS=reasoning_gym"),
+    ({"FORM_EXAMPLE": "1", "TASKS": "mbpp"}, "FORM_EXAMPLE=true .*TASKS=mbpp"),
+    ({"FORM_EXAMPLE": "1", "COMBINE": "mine.py:Mine"}, "FORM_EXAMPLE=true .*TASKS=lc_easy"),
+    ({"STYLE_WEIGHT": "0.2", "COMBINE": "additive", "TASKS": "gsm8k"}, "STYLE_WEIGHT=0.2 .*, which COMBINE=additive"),
+    ({"RECHECK_SHARE": "0", "COMBINE": "latent", "TASKS": "gsm8k"}, "RECHECK_SHARE=0.0 acts only on lisp_reward"),
+    ({"RECHECK_SHARE": "0", "COMBINE": "reasoning_gym", "TASKS": "reasoning_gym"}, "RECHECK_SHARE=0.0 acts only on lisp_reward"),
+    ({"SCORE_SECONDS": "9"}, "SCORE_SECONDS=9.0 acts only on reasoning_gym_reward, which COMBINE=lisp"),
+    *[({name: value}, f"{name}=.* is read by grpo_proof.py alone") for name, value in (
+        ("FAMILIES", "gcd"), ("EVAL_N", "9"), ("PREDICT_TASKS", "9"), ("CONTROL_ARM", "0"), ("PREDICTIONS", "x"))],
+    *[({"COMBINE": "weighted_length_penalty", "TASKS": "gsm8k", "COMBINE_KWARGS": kwargs}, words) for kwargs, words in (
+        ("{non_strict_penalty: -2}", "non_strict_penalty: -2 acts only with strict_format_gate: true"),
+        ("{length_penalty_lambda: .5, enable_length_penalty: false}", "length_penalty_lambda: 0.5 .* enable_length_penalty"),
+        ("{utilisation: mine}", "utilisation: mine acts only with enable_token_utilisation: true"))],
     ({"SCHEDULER": "linear", "STEPS": "5"}, "WARMUP_STEPS=5 with SCHEDULER=linear.* below STEPS=5"),
 ]
 
@@ -423,10 +444,24 @@ def test_all_that_does_not_go_together_is_said_at_once():
     {"ADVANTAGE": "passk", "PASS_K": "7"}, {"OVERLONG": "penalise", "OVERLONG_TOKENS": "192"}, {"DYNAMIC_SAMPLING": "1"},
     {"LOSS": "gspo", "GSPO_EPS_HIGH": "0.1"}, {"LOSS": "cispo", "EPS_LOW": "1"}, {"DYNAMIC_SAMPLING": "1", "KL_BETA": "0.01"},
     {"SCHEDULER": "cosine", "STEPS": "6"}, {"OPTIMIZER": "sgd", "LEARNING_RATE": "1.5"}, {"STEPS": "3"},
-    {"OPTIMIZER": "sgd", "WEIGHT_DECAY": "0.1", "LEARNING_RATE": "0.001"}])
+    {"OPTIMIZER": "sgd", "WEIGHT_DECAY": "0.1", "LEARNING_RATE": "0.001"}, {"STYLE_WEIGHT": "0.2", "RECHECK_SHARE": "0"},
+    {"THINKING_TAG": "t", "FORM_EXAMPLE": "1", "TASKS": "gsm8k", "COMBINE": "additive"},
+    {"THINKING_TAG": "t", "STYLE_WEIGHT": "1", "SCORE_SECONDS": "9", "RECHECK_SHARE": "0", "COMBINE": "mine.py:Mine"},
+    {"FORM_EXAMPLE": "1", "THINKING_TAG": "t", "TASKS": "mine", "PLUGINS": "mine.py"},
+    {"THINKING_TAG": "t", "STYLE_WEIGHT": "1", "COMBINE": "additive", "COMBINE_KWARGS": "{correctness: lisp_reward}"},
+    {"SCORE_SECONDS": "9", "COMBINE": "reasoning_gym", "TASKS": "reasoning_gym"},
+    {"COMBINE": "additive", "COMBINE_KWARGS": "{non_strict_penalty: -2, strict_format_gate: true}"},
+    {"COMBINE": "additive", "COMBINE_KWARGS": "{non_strict_penalty: -1, length: mine}"},
+    {"COMBINE": "mine.py:Mine", "COMBINE_KWARGS": "{non_strict_penalty: -2}"}])
 def test_training_takes_what_does(environ):
     """Options with their own settings at the edge of what they allow."""
     load(environ, training=True)
+
+
+def test_what_a_run_was_started_with_stays(tmp_path):
+    """A run that goes on is not asked whether all of its settings act, nor is a command that says itself what it reads."""
+    assert load({"RESUME": run_folder(tmp_path, EVAL_N="9", STYLE_WEIGHT="1", COMBINE="additive")}).settings.proof.eval_n == 9
+    load({"EVAL_N": "9", "CONTROL_ARM": "0"}, training=True, own={"combine": "reasoning_gym"})
 
 
 # Near misses

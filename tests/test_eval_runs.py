@@ -87,6 +87,17 @@ def test_a_run_is_measured_by_its_own_settings_and_the_environments(make_run):
     assert read_run(run, {"TEMPERATURE": " "}).settings.generation.temperature == 0
 
 
+def test_how_a_run_was_trained_is_its_own_word(make_run, monkeypatch):
+    """Whatever the environment says while it is measured: what it trained on, and the settings that are written down."""
+    job = plan(make_run("run_a", SPLIT="all", LEARNING_RATE="0.5"), {"SPLIT": "train", "LR": "1", "SEED": "7"}, False)[0][0]
+    monkeypatch.setattr(run_evaluation, "probe", scripted({prompt.task.name: "x" for prompt in job.prompts}))
+    row, _ = run_evaluation.evaluate(job, job.source, print)
+    assert row["trained_on"] is True and row["settings"]["split"] == "all" and row["settings"]["learning_rate"] == 0.5
+    assert row["settings"]["seed"] == 0 and job.settings.trainer.seed == 7
+    assert {"SPLIT", "N_TASKS", "STEPS", "LR", "LOSS"} < {*run_evaluation.OF_TRAINING}
+    assert not {"SEED", "TASKS_PER_STEP", "COMBINE", "CLASS_PATH", "EVAL_TASKS", "TEMPERATURE"} & {*run_evaluation.OF_TRAINING}
+
+
 def test_jobs_are_lasting_checkpoints_and_one_base_for_all(make_run, tmp_path):
     """Held-out tasks alone; runs of one model share its evaluation; what has no checkpoint is named."""
     make_run("run_a")
@@ -199,6 +210,16 @@ def test_utilisation_is_0_where_the_file_has_no_row(tmp_path):
         grade_rows(graders.grader_of(None, [task], s), [task], [text], [4], ["stop"])
 
 
+def test_groups_of_a_size_are_those_of_training(make_run, monkeypatch):
+    """group_size is GROUP there; one answer a task is no such group, and a length alone in its group is its mean."""
+    run = make_run("run_a", GROUP="2", REWARD_KWARGS="{length_penalty_reward: {group_size: 2}}")
+    job = plan(run, {"GROUP": "4"}, False)[0][0]
+    task = job.prompts[0].task
+    grader = ProbeGrader.on(None, [task], job.settings).first
+    text = f"<think>so</think>\\boxed{{{task.answer}}}"
+    assert grade_rows(grader, [task], [text], [4], ["stop"])[0].reward == pytest.approx(2.5)
+
+
 # ---- zero-shot -------------------------------------------------------------------------------------------------------
 
 def test_a_zero_shot_file_is_what_the_reward_reads(tmp_path, monkeypatch, tiny_model):
@@ -238,6 +259,19 @@ def test_a_zero_shot_file_is_what_the_reward_reads(tmp_path, monkeypatch, tiny_m
         zero_shot.check(tmp_path / "y", [object.__new__(type("Program", (), {"name": "gcd"}))], s)
 
 
+@pytest.mark.parametrize("kwargs, said", [
+    ({"COMBINE_KWARGS": "{corectness: mine}"}, "'corectness' (did you mean correctness?)"),
+    ({"REWARD_KWARGS": "{format_tag_rewrd: {}}"}, "format_tag_rewrd is given to no reward (did you mean format_tag_reward?)"),
+    ({"REWARD_KWARGS": "{length_penalty_reward: {tokeniser: x}}"}, "'tokeniser'"),
+    ({"REWARD_KWARGS": "{token_utilisation_reward: {zeroshot: x}}", "COMBINE_KWARGS": "{enable_token_utilisation: true}"},
+     "'zeroshot' (did you mean zero_shot?)"), ({"REWARD_KWARGS": "{gsm8k_correctness_reward: {policy: all}}"}, "one or last")])
+@pytest.mark.parametrize("combine", ["additive", "lisp"])
+def test_names_that_a_zero_shot_file_has_no_use_for(kwargs, said, combine):
+    """Refused as in training, although most rewards are left out: a misspelt correctness would be another one's file."""
+    with pytest.raises(InputError, match=re.escape(said)):
+        zero_shot.correctness_alone(config.load({"COMBINE": combine, **kwargs}).settings)
+
+
 def test_a_part_of_another_measurement_is_refused(tmp_path):
     """Rows of two models or samplings are never mixed."""
     (tmp_path / "z.part").write_text('{"how": "else"}\n')
@@ -253,6 +287,7 @@ def test_a_part_of_another_measurement_is_refused(tmp_path):
     (["a", "--shards", "x"], {}, "--shards"), (["a", "--zero-shot", "f"], {}, "takes no folder"),
     (["--zero-shot", "f", "--base"], {}, "goes with none of --base"), (["no/such/folder"], {}, "there is no such folder"),
     (["a"], {"OUT": "x"}, "OUT=x: give --out"), (["a"], {"CONFIG": "x"}, "CONFIG=x: each run has its own"),
+    (["a"], {"SPLIT": "train", "MAX_STEPS": "3"}, "SPLIT=train: it says how a run was trained"),
     (["a"], {"LORA": "x"}, "LORA=x: the checkpoints are the run's own"), (["--zero-shot", "f"], {"RESUME": "x"}, "RESUME=x"),
     (["--zero-shot", "f"], {"TASKS": "gsm8k", "MODEL": "tiny"}, "gsm8k: TASKS_FILE is not set; the data is"),
     (["--zero-shot", "f"], {"MODEL": "tiny"}, "compares answers")])

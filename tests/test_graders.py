@@ -6,15 +6,17 @@ import sys
 from dataclasses import replace
 from shutil import copyfile
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from rl import config, registry
 from rl.errors import InputError
-from rl.graders import RewardGrader, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
+from rl.graders import RewardGrader, check_rewards, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
 from rl.reward import Grader
 from rl.safe_grading import grade_rows
-from rl.taskset import load_tasks
+from rl.taskset import Tasks, load_tasks
+from rl.words.text_rewards import gsm8k_correctness_reward, is_well_formed
 from tasks.word_problems import TextTask
 
 RIGHT, LONG, WRONG, LOOSE = ("<think>so 3</think>\\boxed{3}", "<think>one two three four five six</think>\\boxed{3}",
@@ -122,6 +124,7 @@ def test_numbers_in_kwargs_may_be_text(tmp_path):
         path = tmp_path / "e.yaml"
         path.write_text("objective:\n  combine: weighted_length_penalty\n"
                         f"  combine_kwargs: {{length_penalty_lambda: {factor}, correctness_weight: '2'}}\n"
+                        "generation: {group: 4}\n"
                         f"rewards: {{kwargs: {{length_penalty_reward: {{group_size: {size}}}}}}}\n")
         found = config.load({"CONFIG": str(path)}).settings
         objective_of_rewards(found)
@@ -149,6 +152,11 @@ def run_file(folder, settings):
     ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer_name: ./none}}"}, "none"),
     ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {tokenizer: 0.5B}}"}, "give tokenizer_name"),
     ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {second_opinion: [a]}}"}, "should be math-verify"),
+    ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {policy: bar}}"}, "wants one or last for 'policy'"),
+    ({"combine": "additive", "reward_kwargs": "{gsm8k_correctness_reward: {policy: [one]}}"}, "wants one or last for 'policy'"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {group_size: 3}}"}, "group_size=3 would .*give GROUP=8"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {group_size: 16}}"}, "group_size=16 would"),
+    ({"combine": "additive", "reward_kwargs": "{length_penalty_reward: {group_size: '-8'}}"}, "group_size=-8 would"),
     ({"combine": "additive", "reward_kwargs": "{format_tag_reward: 3}"}, "should be a mapping")])
 def test_names_and_kwargs_that_are_wrong(values, named):
     """Before anything is loaded, with the nearest or the known names."""
@@ -170,6 +178,71 @@ def test_tasks_that_a_reward_cannot_judge():
         check_tasks(programs, objective_of_rewards(settings(combine="additive")), settings(combine="additive"))
     with pytest.raises(InputError, match="a of TASKS=.* asks for none: set COMBINE=additive or weighted_length_penalty, or an"):
         check_tasks(TASKS, objective_of_rewards(settings()), settings())
+
+
+def of_zero_shot(folder, **more):
+    """Settings with a zero-shot file that has a row for the first of TASKS alone."""
+    file = folder / "z.jsonl"
+    file.write_text(json.dumps({"prompt": TASKS[0].text, "completion": "a", "correct": True}) + "\n")
+    return settings(combine="additive", combine_kwargs="{enable_token_utilisation: true}",
+                    reward_kwargs=json.dumps({"token_utilisation_reward": {"zero_shot": str(file)} | more}))
+
+
+def test_tasks_that_a_zero_shot_file_lacks(tmp_path):
+    """Said of all tasks at once, before the first is drawn, with one of them and the ways on; held-out ones may lack, and
+    missing: zero is for those who know."""
+    asked = of_zero_shot(tmp_path)
+    with pytest.raises(InputError, match="has no row for 1 of the 2 tasks, such as b; .*eval_runs.py --zero-shot.*missing: zero"):
+        check_rewards(TASKS, objective_of_rewards(asked), asked)
+    check_rewards(TASKS[:1], objective_of_rewards(asked), asked)
+    check_rewards(Tasks(TASKS, unseen={"b"}), objective_of_rewards(asked), asked)
+    zero = of_zero_shot(tmp_path, missing="zero")
+    check_rewards(TASKS, objective_of_rewards(zero), zero)
+
+
+def gives(values):
+    """A reward of this repo's own making that gives those values, or what they make of the samples."""
+    return lambda samples: values(samples) if callable(values) else values
+
+
+@pytest.mark.parametrize("values, said", [
+    ([0.0] * 3, "mine gave 3 values for 4 samples"), ([0.0] * 5, "mine gave 5 values for 4 samples"),
+    (None, "mine gave None, no list of numbers"), (1.0, "mine gave 1.0, no list"), ([None] * 4, "mine gave no number but None"),
+    ([1.0, "a", 0.0, 0.0], "mine gave no number but 'a'"), ([[1.0]] * 4, r"mine gave no number but \[1.0\]"),
+    (lambda samples: 1 / 0, None), (lambda samples: sys.exit(1), None), ([math.nan] * 4, None), ([1.0, None, 0.0, True], None),
+    (lambda samples: (float(sample.tokens) for sample in samples), None), (np.zeros(4), None),
+    (lambda samples: [float(sample.reference) for sample in samples], None)])
+def test_a_reward_is_tried_on_made_up_samples(monkeypatch, values, said):
+    """Once, on GROUP samples of a real task: another number of values, or no numbers, would end a run after a step. What it
+    raises there is no proof of anything."""
+    monkeypatch.setitem(registry._REGISTERED["reward"], "mine", gives(values))
+    asked = settings(combine="additive", combine_kwargs="{extras: [mine]}", group=4)
+    if said is None:
+        return check_rewards(TASKS, objective_of_rewards(asked), asked)
+    with pytest.raises(InputError, match=said):
+        check_rewards(TASKS, objective_of_rewards(asked), asked)
+
+
+def test_made_up_samples_are_like_real_ones(monkeypatch):
+    """The task's prompt and answer, one group, some right and some wrong; programs are asked for none of the judges' rewards."""
+    seen = []
+    monkeypatch.setitem(registry._REGISTERED["reward"], "mine", lambda samples: seen.extend(samples) or [0.0] * len(samples))
+    asked = settings(combine="additive", combine_kwargs="{extras: [mine]}", group=5, thinking_tag="t")
+    check_rewards(TASKS, objective_of_rewards(asked), asked)
+    assert len(seen) == 5 and {(sample.prompt, sample.reference) for sample in seen} == {("1 + 2 = ?", "3")}
+    assert [is_well_formed(sample.completion, "t") for sample in seen] == [True, False, True, False, True]
+    assert gsm8k_correctness_reward(seen, "t") == [1, 0, 0, 0, 1]
+    check_rewards(load_tasks(settings(task_names="gcd", split="all").data), objective_of_rewards(settings()), settings())
+
+
+def test_the_hook_on_hidden_states_is_tried(tmp_path):
+    """It has states to look at, so that its number of values is seen too."""
+    (tmp_path / "mine.py").write_text("from rl.latent import LatentObjective\nclass Mine(LatentObjective):\n"
+                                      "    wants_hidden = True\n    def extra_reward(self, samples):\n"
+                                      "        return [float(sample.hidden_TD.sum()) for sample in samples[1:]]\n")
+    asked = settings(combine=f"{tmp_path / 'mine.py'}:Mine", group=4)
+    with pytest.raises(InputError, match="extra_reward gave 3 values for 4 samples"):
+        check_rewards(TASKS, objective_of_rewards(asked), asked)
 
 
 class Names:
@@ -243,6 +316,7 @@ def test_a_reward_that_exits_ends_no_run(capsys):
 
 PLUGIN = '''
 from rl.registry import register_data_provider, register_objective, register_reward
+from rl.words.text_rewards import gsm8k_correctness_reward, is_well_formed
 from tasks.word_problems import TextTask
 
 

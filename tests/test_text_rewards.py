@@ -40,6 +40,10 @@ MALFORMED = sample("no block, but a long text about it \\boxed{7}")
     ("<think>a</think>\\boxed{7}.", 0.0), ("So <think>a</think>\\boxed{7}", 0.0), ("<think>a</think>\\boxed{7}\\boxed{7}", 0.0),
     ("<think>a</think><think>b</think>\\boxed{7}", 0.0), ("<think>a<think>b</think>\\boxed{7}", 0.0),
     ("<think>a</think></think>\\boxed{7}", 0.0), ("</think>a<think>\\boxed{7}", 0.0), ("<think>a \\boxed{7}", 0.0),
+    *[(f"<think>a</think>\\boxed{{{empty}}}", 0.0) for empty in (
+        "\\text{}", "\\text{ }", "{}", "$ $", "\\, \\quad", "\\mathrm{\\text{}}", "\\textbf{\\boxed{}}", "\\(\\)", "~")],
+    *[(f"<think>a</think>\\boxed{{{answer}}}", 1.0) for answer in (
+        "\\{\\}", "\\text{no}", "\\emptyset", "{7}", "\\text{}7", "?")],
     ("<think>a</think>\\boxed{7", 0.0), ("<think>a</think>\\boxed 7", 0.0), ("<Think>a</Think>\\boxed{7}", 0.0), ("", 0.0)])
 def test_format(completion, paid):
     """One block, then one box with something in it, and nothing else."""

@@ -347,6 +347,43 @@ def test_bad_input_is_one_message_and_exit_code_2(train, taught_model, tmp_path,
     assert "Traceback" not in err and not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+@pytest.fixture
+def words(tmp_path):
+    """The settings of a run on three questions with answers, and a zero-shot file that has a row for one of them."""
+    questions = [f"What is {n} + {n}?" for n in (1, 2, 3)]
+    (tmp_path / "gsm8k").mkdir()
+    (tmp_path / "gsm8k/train.jsonl").write_text("".join(
+        json.dumps({"question": text, "answer": f"#### {2 * n}"}) + "\n" for n, text in enumerate(questions, 1)))
+    (tmp_path / "short.py").write_text(SHORT_ONE)
+    (tmp_path / "zero.jsonl").write_text(json.dumps({"prompt": questions[0], "completion": "a", "correct": True}) + "\n")
+    return {"TASKS": "gsm8k", "TASKS_FILE": str(tmp_path / "gsm8k"), "TASK_NAMES": "", "COMBINE": "additive"}
+
+
+UNPAYABLE = [
+    ({"COMBINE_KWARGS": "{enable_token_utilisation: true}",
+      "REWARD_KWARGS": "{token_utilisation_reward: {zero_shot: zero.jsonl}}"}, "zero.jsonl has no row for 2 of the 3 tasks"),
+    ({"PLUGINS": "short.py", "COMBINE_KWARGS": "{extras: [short_one]}"}, "short_one gave 3 values for 4 samples"),
+    ({"REWARD_KWARGS": "{length_penalty_reward: {group_size: 3}}"}, "group_size=3"),
+    ({"REWARD_KWARGS": "{gsm8k_correctness_reward: {policy: bar}}"}, "wants one or last for 'policy', not 'bar'"),
+]
+SHORT_ONE = """
+from rl.registry import register_reward
+@register_reward("short_one")
+def short_one(samples): return [0.0] * (len(samples) - 1)
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
+@pytest.mark.parametrize("change, said", UNPAYABLE, ids=lambda value: str(value)[:40])
+def test_rewards_that_could_not_pay_are_found_first(train, taught_model, tmp_path, monkeypatch, words, change, said, arguments):
+    """Before weights are read or anything is written, and by --dry-run too; not at the first task that shows it, hours later."""
+    monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("the weights were read"))
+    monkeypatch.chdir(tmp_path)
+    code, _, err = train(environ(taught_model, tmp_path / "run") | words | change, *arguments)
+
+    assert code == 2 and said in err and not (tmp_path / "run").exists(), err
+
+
 def test_an_adapter_of_another_rank_is_refused_before_anything_is_written(train, taught_model, whole, tmp_path):
     """LORA_RANK against the file's rank: both numbers and the way on."""
     code, _, err = train(environ(taught_model, tmp_path / "run", LORA=str(whole[0] / "checkpoints/step_00006"), LORA_RANK="3"))

@@ -85,7 +85,8 @@ def test_a_first_step_that_cannot_be_graded_ends_the_run(loop, tmp_path, monkeyp
         monkeypatch.setattr(made, "train_step", train_step)
         with Signals() as signals:
             if (step, samples) == (0, [failed] * 3):
-                with pytest.raises(InputError, match=r"none of the first step's 6 samples .*KeyError: 'answer'.*RESUME="):
+                with pytest.raises(InputError, match=r"none of the first step's 6 samples .*KeyError: 'answer'.*RESUME=.*"
+                                                     "start a new run where it is a setting"):
                     made.train(signals)
                 assert not read_rows(tmp_path / "metrics.jsonl") and checkpoint.steps(tmp_path) == [0]
             else:

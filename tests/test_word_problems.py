@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from rl.errors import InputError
 from rl.registry import TrainingSample, build_data_provider
+from rl.settings import DataSettings, Kwargs
+from rl.taskset import load_tasks
 from rl.words.answers import equal
 from rl.words.text_rewards import format_tag_reward, gsm8k_correctness_reward, is_well_formed
 from tasks.word_problems import Curriculum, TextTask
@@ -240,6 +242,9 @@ def test_the_curriculum_from_files(tmp_path):
     assert levels == [[0] * 4] * 3 + [[0, 1, 0, 1]] * 3 + [[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]]
     assert plan.held_out == {"gsm8k/test/1"} and plan.left_out == {"figure": 1}
     assert "gsm8k/test/1" not in {plan.tasks[index].name for step in range(50) for index in plan.batch(step, 4, 0)}
+    chosen = load_tasks(DataSettings(tasks="gsm8k_math_curriculum", tasks_file=gsm_folder, provider_kwargs=Kwargs(json.dumps(
+        {"math_path": math_file, "levels": [1, 2]}))))
+    assert len(chosen) == 41 and len(chosen.in_training) == 40, "what is held out has an index, and is not trained on"
     with pytest.raises(InputError, match="TASKS_PER_STEP=6 needs 12 problems .* 10 of math, 10 of math"):
         plan.batch(0, 6, 0)
     with pytest.raises(InputError, match="no problem to train on of level 3"):

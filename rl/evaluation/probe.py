@@ -16,6 +16,7 @@ from rl.graders import grader_of, runs_code
 from rl.loop import Prompt, grade, sample, wants_hidden
 from rl.safe_grading import weak_passes
 from rl.settings import Kwargs, Settings
+from rl.words.text_rewards import LENGTH
 
 # A probe samples as a step of its own that no run reaches, and its cases come from seeds beyond those of training.
 PROBE_STEP = 2**31 - 1
@@ -41,7 +42,7 @@ class ProbeGrader(NamedTuple):
     @classmethod
     def on(cls, judge, tasks: Sequence, settings: Settings) -> "ProbeGrader":
         """Both graders of what the settings pay for."""
-        settings = _for_unseen_prompts(settings)
+        settings = for_unseen_prompts(settings)
         first, again = grader_of(judge, tasks, settings, PROBE_CASES), runs_code(settings)
         return cls(first, grader_of(judge, tasks, settings, SECOND_CASES) if again else None)
 
@@ -65,11 +66,14 @@ def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, sampl
     return Probed(groups, entropy, rechecked, weak, time.perf_counter() - started)
 
 
-def _for_unseen_prompts(settings: Settings) -> Settings:
-    """With 0 for what a file of the frozen model's answers lacks: it has training prompts, and others are measured here."""
+def for_unseen_prompts(settings: Settings) -> Settings:
+    """With 0 for what a file of the frozen model's answers lacks, for it has training prompts, and others are measured here; and
+    with groups of one prompt, whatever size they had in training."""
     given = json.loads(settings.reward.reward_kwargs)
     if isinstance(utilisation := given.get(UTILISATION), dict):
         given[UTILISATION] = {"missing": "zero"} | utilisation
+    if isinstance(length := given.get(LENGTH), dict):
+        given[LENGTH] = {name: value for name, value in length.items() if name != "group_size"}
     return replace(settings, reward=replace(settings.reward, reward_kwargs=Kwargs(json.dumps(given, sort_keys=True))))
 
 

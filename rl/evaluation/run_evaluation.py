@@ -1,8 +1,9 @@
 """Measuring what training came to: the lasting checkpoints of runs on the held-out tasks of each run's own provider.
 
 `plan` finds the runs and checks everything that can be wrong before a model is read; `evaluate` does one checkpoint. Settings are
-those of the run's config.yaml, and the environment wins as everywhere; answers are greedy, one a task, unless TEMPERATURE and
-N_SAMPLES are set there. Numbers and files: run_summary.py. Not here: training, and evaluations on the way (rl/held_out.py)."""
+those of the run's config.yaml, and the environment wins in how is measured; what is recorded of the training is the run's alone.
+Answers are greedy, one a task, unless TEMPERATURE and N_SAMPLES are set there. Numbers and files: run_summary.py. Not here:
+training, and evaluations on the way (rl/held_out.py)."""
 
 import hashlib
 import json
@@ -14,20 +15,25 @@ from typing import NamedTuple
 from rl import command, config, lora
 from rl.datalog import Group, LogError
 from rl.errors import InputError
-from rl.evaluation.probe import Probed, ProbeGrader, probe
+from rl.evaluation.probe import Probed, ProbeGrader, for_unseen_prompts, probe
 from rl.evaluation.run_summary import BASE, Key, figures
 from rl.generate import check_room
-from rl.graders import check_tasks, judge_of, objective_of_rewards, open_judge
+from rl.graders import check_rewards, check_tasks, judge_of, objective_of_rewards, open_judge
 from rl.loop import Prompt, prepare, sampling_of
 from rl.models.hub import hub_name
 from rl.models.pretrained import Source
-from rl.settings import Settings, values_of
+from rl.settings import NAMES, Settings, values_of
 from rl.storage import lasting_checkpoints
 from rl.taskset import first_held_out
 
 GREEDY = {"TEMPERATURE": "0", "N_SAMPLES": "1"}
 # What an evaluation is of or how it is measured, and where runs lie: no difference between runs that explains another figure.
 NO_DIFFERENCE = {"run_name", "out", "resume", "temperature", "n_samples", "eval_tasks", "remat", "update_samples"}
+# What may be set of the sections that say how a run was trained: SEED draws samples too, two are for the memory of this machine.
+MEASURED_BY = {"trainer": {"seed", "tasks_per_step"}, "objective": {"combine", "combine_kwargs", "logit_chunk"}}
+# The variables that say how a run was trained and nothing of how it is measured.
+OF_TRAINING = tuple(name.upper() for name, leaf in NAMES.items() if leaf.name in ("split", "n_tasks", "task_names") or (
+    leaf.section in MEASURED_BY and leaf.name not in MEASURED_BY[leaf.section]))
 
 
 class Job(NamedTuple):
@@ -35,7 +41,8 @@ class Job(NamedTuple):
     run: str
     step: int
     adapter: Path | None
-    settings: Settings
+    settings: Settings    # measured with
+    trained: Settings     # trained with
     prompts: list[Prompt]
     source: Source
     dtype: object
@@ -51,7 +58,8 @@ class Run(NamedTuple):
     """A run's folder, read."""
     folder: Path
     name: str
-    settings: Settings
+    settings: Settings    # to measure with
+    trained: Settings     # those of its config.yaml alone
     checkpoints: dict[int, Path]
     count: int        # of held-out tasks; 0: all
     started: str
@@ -78,10 +86,11 @@ def find_runs(top: Path) -> list[Path]:
 
 def read_run(folder: Path, environ: Mapping[str, str]) -> Run:
     """The run in the folder; InputError where its config.yaml cannot be used."""
-    loaded = config.load(greedy_environ(environ) | {"CONFIG": str(folder / "config.yaml")})
+    own = {"CONFIG": str(folder / "config.yaml")}
+    trained, loaded = config.load(own).settings, config.load(greedy_environ(environ) | own)
     asked = loaded.origins["eval_tasks"].startswith("env ")
     s = loaded.settings
-    return Run(folder, folder.resolve().name, s, lasting_checkpoints(folder, s.run.keep_every),
+    return Run(folder, folder.resolve().name, s, trained, lasting_checkpoints(folder, s.run.keep_every),
                s.evaluation.eval_tasks if asked else 0, str(config.recorded(folder).get("started", "")))
 
 
@@ -114,15 +123,16 @@ def plan(top: Path, environ: Mapping[str, str], with_base: bool) -> tuple[list[J
 
 def jobs_of(run: Run, source: Source, dtype) -> tuple[list[Job], list[str]]:
     """The evaluations of a run's checkpoints, and what is wrong with checkpoints; InputError for data and rewards."""
-    s = run.settings
-    tasks = first_held_out(s, run.count)
-    check_tasks(tasks, objective_of_rewards(s), s)
+    s, graded = run.settings, for_unseen_prompts(run.settings)
+    tasks, objective = first_held_out(s, run.count), objective_of_rewards(graded)
+    check_tasks(tasks, objective, s)
+    check_rewards(tasks, objective, graded)
     prompts = prepare(tasks, source.chat, s.data.style_hint, s.generation.max_prompt_tokens)
     check_room([prompt.ids for prompt in prompts], s.generation.max_new_tokens, source.cfg)
     how = measured(run, prompts)
     jobs, problems = [], []
     for step, folder in run.checkpoints.items():
-        jobs.append(Job(run.name, step, folder, s, prompts, source, dtype, how))
+        jobs.append(Job(run.name, step, folder, s, run.trained, prompts, source, dtype, how))
         try:
             lora.load(folder, source.cfg, model=s.model.model)
         except InputError as error:
@@ -175,9 +185,9 @@ def evaluate(job: Job, model, tell) -> tuple[dict, list[Group]]:
         graders = ProbeGrader.on(judge, [prompt.task for prompt in job.prompts], s)
         found = answers(job.prompts, model, adapter, graders, s, tell)
     row = {"run": job.run, "step": job.step, "measured": job.key.measured, "model": job.source.name,
-           "adapter": str(job.adapter or ""), **figures(found.groups, tag_of(s)), "trained_on": s.data.split != "train",
+           "adapter": str(job.adapter or ""), **figures(found.groups, tag_of(s)), "trained_on": job.trained.data.split != "train",
            "seconds": found.seconds, "how": job.how,
-           "settings": {name: value for name, value in values_of(s).items() if name not in NO_DIFFERENCE}}
+           "settings": {name: value for name, value in values_of(job.trained).items() if name not in NO_DIFFERENCE}}
     if not job.adapter:    # whose rewards? the runs that share a base model may have different ones
         row |= dict.fromkeys(("reward", "reward_low", "reward_high"))
     return row, found.groups

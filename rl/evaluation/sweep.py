@@ -22,7 +22,7 @@ from rl import config
 from rl.combinations import keeps
 from rl.datalog import read_rows
 from rl.errors import InputError
-from rl.graders import check_tasks, objective_of_rewards
+from rl.graders import check_rewards, check_tasks, objective_of_rewards
 from rl.registry import nearest
 from rl.settings import LEAVES, NAMES, Kwargs, Leaf, Settings, text_of, value_of, values_of
 from rl.storage import as_written, checkpoints
@@ -135,6 +135,7 @@ def points_of(config_file: str | Path, axes: Sequence[Axis], environ: Mapping[st
                 tasks[data] = load_tasks(settings.data)
             ahead(tasks[data], 0, BEGINNING, settings)
             check_tasks(tasks[data], objective, settings)
+            check_rewards(tasks[data], objective, settings)
             evaluation_tasks(settings)
         except config.SettingsError as error:
             problems += error.problems

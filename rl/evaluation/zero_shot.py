@@ -13,9 +13,11 @@ from rl.datalog import append_rows, read_rows, write_aside
 from rl.errors import InputError
 from rl.evaluation.probe import ProbeGrader, probe
 from rl.evaluation.run_summary import cut_torn, jsonl
-from rl.graders import check_tasks, grader_of, objective_of_rewards, question
+from rl.graders import AS_IT_IS, check_tasks, grader_of, objective_alone, objective_of_rewards, question, unasked
 from rl.loop import Prompt, sampling_of
 from rl.models.hub import hub_name
+from rl.registry import check_kwargs
+from rl.reward_kwargs import kwargs_of
 from rl.settings import Kwargs, Settings
 from rl.words.text_rewards import read_zero_shot
 
@@ -23,13 +25,31 @@ CORRECTNESS = "gsm8k_correctness_reward"
 
 
 def correctness_alone(settings: Settings) -> Settings:
-    """The settings with no reward but format and the run's own correctness: the others may need the file that is to be made."""
+    """The settings with no reward but format and the run's own correctness: the others may need the file that is to be made.
+
+    InputError where names of COMBINE_KWARGS or REWARD_KWARGS are wrong, in what is left out too."""
+    if settings.objective.combine in AS_IT_IS:    # which compares no answers, so it is not for what the file is
+        settings = replace(settings, objective=replace(settings.objective, combine="additive"))
+    check_names(settings)
     name = json.loads(settings.objective.combine_kwargs).get("correctness", CORRECTNESS)
     given = json.loads(settings.reward.reward_kwargs)
     kwargs = {known: given[known] for known in ("format_tag_reward", name) if known in given}
     objective = replace(settings.objective, combine="additive", combine_kwargs=Kwargs(json.dumps(
         {"correctness": name, "enable_length_penalty": False})))
     return replace(settings, objective=objective, reward=replace(settings.reward, reward_kwargs=Kwargs(json.dumps(kwargs))))
+
+
+def check_names(settings: Settings) -> None:
+    """InputError where COMBINE_KWARGS or REWARD_KWARGS have what nothing takes; no reward is made, for one may need the file."""
+    objective = objective_alone(settings)
+    given, problems = json.loads(settings.reward.reward_kwargs), unasked(objective, settings)
+    for name in given.keys() & {*objective.reward_names()}:
+        try:
+            check_kwargs("reward", name, kwargs_of(name, settings))
+        except InputError as error:
+            problems.append(str(error))
+    if problems:
+        raise InputError(f"REWARD_KWARGS: {'; '.join(problems)}")
 
 
 def check(path: Path, tasks: Sequence, settings: Settings) -> None:

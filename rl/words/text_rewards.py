@@ -13,16 +13,22 @@ the objective's business (rl/combining.py)."""
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from rl.errors import InputError
 from rl.registry import TrainingSample, register_reward
 from rl.settings import LEAVES
-from rl.words.answers import boxed_answer, boxes, compare, final_answer, gsm8k_gold
+from rl.words.answers import POLICIES, boxed_answer, boxes, compare, final_answer, gsm8k_gold
 
+LENGTH = "length_penalty_reward"
 TAG = LEAVES["thinking_tag"].default
 ZERO_SHOT = {"prompt": str, "completion": str, "correct": bool}    # the fields of a row of a zero-shot file
+# What sets an answer and is none: space, braces, and commands without what they are to set. \{\} is the empty set.
+NOTHING = re.compile(r"(?:[\s{}$~]|\\[,;:!>()\[\] ]|\\(?:text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it)|q?quad|boxed|fbox)"
+                     r"(?![A-Za-z]))*")
 Tokenizer = Callable[[str], Sequence]    # text -> ids, special tokens left out
 
 
@@ -51,7 +57,7 @@ def is_well_formed(completion: str, tag: str = TAG) -> bool:
     """Whether it is one thinking block, then one box with something in it, and nothing else but white space."""
     before, _, rest = completion.partition(f"<{tag}>")
     answer = rest.partition(f"</{tag}>")[2].strip()
-    if thinking(completion, tag) is None or before.strip() or final_answer(answer) is None:
+    if thinking(completion, tag) is None or before.strip() or NOTHING.fullmatch(final_answer(answer) or ""):
         return False
     return answer == f"\\boxed{{{boxes(answer)[0][1]}}}" if boxes(answer) else False
 
@@ -70,7 +76,7 @@ def format_tag_reward(samples: Sequence[TrainingSample], tag: str = TAG) -> list
 
 
 @register_reward("gsm8k_correctness_reward")
-def gsm8k_correctness_reward(samples: Sequence[TrainingSample], tag: str = TAG, policy: str = "one",
+def gsm8k_correctness_reward(samples: Sequence[TrainingSample], tag: str = TAG, policy: Literal[POLICIES] = "one",
                              second_opinion: Callable[[str, str], bool] | None = None) -> list[float]:
     """1 where the final answer equals the reference's, 0 where not, nan for a sample without a reference.
 
@@ -90,7 +96,7 @@ def _correctness(sample, tag, policy, second_opinion):
     return float(verdict is True)
 
 
-@register_reward("length_penalty_reward")
+@register_reward(LENGTH)
 def length_penalty_reward(samples: Sequence[TrainingSample], tag: str = TAG, tokenizer: Tokenizer | None = None,
                           group_size: int = 0) -> list[float]:
     """clip(1 - n / (2 L), 0, 1) with L the mean length of the sample's group, malformed ones in it with 0; all 0 where L is."""
@@ -136,6 +142,14 @@ class TokenUtilisation:
                 block = thinking(row["completion"], tag)
                 found.append(_count(row["completion"] if block is None else block, tokenizer))
         self._needed = {prompt: sum(found) / len(found) if found else 0.0 for prompt, found in spent.items()}
+
+    def check_prompts(self, prompts: dict[str, str]) -> None:
+        """InputError where tasks (name -> prompt) have no rows and missing is "error", for training would end at the first."""
+        unknown = [name for name, prompt in prompts.items() if prompt not in self._needed]
+        if unknown and self._missing == "error":
+            raise InputError(f"token_utilisation_reward: {self._file} has no row for {len(unknown)} of the {len(prompts)} tasks, "
+                             f"such as {unknown[0]}; make it with the tasks of this run (eval_runs.py --zero-shot FILE, TASKS, "
+                             "SPLIT and N_TASKS as here), choose tasks that it has, or set missing: zero, which pays others 0")
 
     def __call__(self, samples: Sequence[TrainingSample]) -> list[float]:
         """What each sample saved; InputError where prompts have no rows and missing is "error"."""
