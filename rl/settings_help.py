@@ -32,7 +32,7 @@ def way_on(key: str, section: str | None) -> str:
         return f"{' and '.join(rewards)} take{'s' * (len(rewards) == 1)} it: put it below reward_kwargs: {{{rewards[0]}: ...}}"
     own = [name for name, leaf in NAMES.items() if leaf.section == section]
     everywhere = [*NAMES, *SECTIONS]
-    for known, cutoff in ((own, 0.75), (everywhere, 0.8), (own, 0.5), ([] if section else everywhere, 0.5)):
+    for known, cutoff in ((own, 0.75), (everywhere, 0.8), (own, 0.6), ([] if section else everywhere, 0.6)):
         if near := difflib.get_close_matches(key.lower(), known, n=1, cutoff=cutoff):
             return f"the nearest name is {near[0]}"
     return f"{section} takes {', '.join(own)}" if section else "--help lists the settings"
