@@ -17,6 +17,7 @@ import sys
 from rl import checkpoint, command, config, lora, tracker, training
 from rl.datalog import RunLog
 from rl.device import explain_memory
+from rl.errors import together
 from rl.generate import check_room
 from rl.graders import check_rewards, check_tasks, grader_of, objective_of_rewards, open_judge
 from rl.held_out import Evaluation
@@ -33,10 +34,9 @@ def main() -> int:
     """The whole run, from settings to the last checkpoint; returns the exit code."""
     loaded = command.with_adapter(config.load(os.environ, training=True))
     settings = loaded.settings
-    tasks = load_tasks(settings.data)
+    tasks, unseen, objective = together(lambda: load_tasks(settings.data), lambda: evaluation_tasks(settings),
+                                        lambda: objective_of_rewards(settings))
     ahead(tasks, 0, BEGINNING, settings)    # raises where there are too few for a step
-    unseen = evaluation_tasks(settings)
-    objective = objective_of_rewards(settings)
     check_tasks(tasks, objective, settings)
     check_rewards(tasks, objective, settings)
     if command.asked_for_dry_run(sys.argv[1:]):

@@ -43,7 +43,7 @@ def train(monkeypatch, capfd):
             for name, value in env.items():
                 patch.setenv(name, value)
             with pytest.raises(SystemExit) as ended:
-                command.run(train_grpo.main, train_grpo.__doc__, explain=explain_memory)
+                command.run(train_grpo.main, train_grpo.__doc__, explain=explain_memory, words=False)
         out, err = capfd.readouterr()
         return ended.value.code, out, err
     return run
@@ -333,6 +333,8 @@ BAD = [
     ({"EVAL_EVERY": "2", "EVAL_TASKS": "99"}, (), "EVAL_TASKS=99, but 24 tasks"),
     ({"EVAL_EVERY": "2", "SPLIT": "all"}, (), "EVAL_EVERY=2 with SPLIT=all"),
     ({}, ("--steps=3",), "--steps=3"),
+    ({}, ("STEPS=3", "--dry-run"), "STEPS=3: settings go before the command, STEPS=3 python train_grpo.py"),
+    ({"TASK_NAMES": "gcdd", "COMBINE": "lsp", "EVAL_EVERY": "2", "EVAL_TASKS": "99"}, (), "(?s)gcdd.*EVAL_TASKS=99.*lsp"),
 ]
 
 
