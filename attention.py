@@ -6,7 +6,8 @@
     Packed   a prompt and its N samples end to end, no padding        the update
 
 A layout's `mix` is the attention of one layer; its PIECE says how that layer's projections add up (`qwen2_jax.product`).  The
-axis alphabet is that of `qwen2_jax.py`; M stands for all queries that share the keys of a kv head."""
+axis alphabet is that of `qwen2_jax.py`; here M is all queries that share the keys of a kv head, R the sample tokens of a packed
+group."""
 
 from functools import partial
 from typing import NamedTuple
@@ -104,8 +105,8 @@ class Packed(NamedTuple):
     PIECE = 0
     mask_S: jax.Array  # True on the prompt's real tokens
     slot_NT: jax.Array  # index into the R = Q - S sample tokens of token t of sample n (anything where there is none)
-    row_Q: jax.Array  # sample and
-    column_Q: jax.Array  # place in it of each of the R sample tokens
+    row_R: jax.Array  # sample and
+    column_R: jax.Array  # place in it of each of the R sample tokens
 
     def mix(self, q_QHC, k_QKC, v_QKC, past, kernel):
         """(attention's output, kept) of one layer's queries, keys and values."""
@@ -124,7 +125,7 @@ class Packed(NamedTuple):
         q_NKMC = q_RHC[self.slot_NT].reshape(N, T, K, G, C).transpose(0, 2, 3, 1, 4).reshape(N, K, G * T, C)
         k_NKCT, v_NKTC = own[0][self.slot_NT].transpose(0, 2, 3, 1), own[1][self.slot_NT].transpose(0, 2, 1, 3)
         causal_MT = jnp.tile(jnp.tril(jnp.ones((T, T), bool)), (G, 1))
-        to_own = [y.reshape(N, K, G, T, -1).transpose(0, 3, 1, 2, 4)[self.row_Q, self.column_Q]
+        to_own = [y.reshape(N, K, G, T, -1).transpose(0, 3, 1, 2, 4)[self.row_R, self.column_R]
                   for y in attend_part(q_NKMC, k_NKCT, v_NKTC, causal_MT)]
         return join_parts(to_prompt, to_own).astype(q_RHC.dtype).reshape(R, H * C)
 
@@ -135,4 +136,4 @@ class Packed(NamedTuple):
                           for y_SKC, z_RKC in zip(shared, own, strict=True))  # U = S + T
         mask_TU = jnp.concatenate([jnp.broadcast_to(self.mask_S, (T, S)), jnp.tril(jnp.ones((T, T), bool))], 1)
         mask_NTU = jnp.broadcast_to(mask_TU, (N, *mask_TU.shape))
-        return attend(q_RHC[self.slot_NT], k_NUKC, v_NUKC, mask_NTU, kernel)[self.row_Q, self.column_Q]
+        return attend(q_RHC[self.slot_NT], k_NUKC, v_NUKC, mask_NTU, kernel)[self.row_R, self.column_R]

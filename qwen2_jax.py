@@ -18,7 +18,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from attention import Causal, Prompts
 
-# The axis alphabet, repo-wide; a name like q_BTHC carries its axes.
+# The axis alphabet; a name like q_BTHC carries its axes.  Files that use a letter otherwise say so at their top.
 # B rows = P prompts * N samples   T query tokens   S key (prompt) slots   Q packed tokens   L layers   V vocab   R LoRA rank
 # D width   H query heads   K kv heads   G = H // K   C head channels   F mlp width   E output width of a projection
 ATTENTION_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")

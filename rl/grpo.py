@@ -10,7 +10,8 @@ fixed before anything is cut into pieces, and divides the summed gradient once, 
 the gradient depends on the cutting (and half-precision backward passes see gradients of order one).  Groups in which every
 reward is equal have no signal: they are neither computed nor counted, unless an entropy bonus or a KL term is on.
 
-A micro-batch is one group, or some of its samples, packed (`rl/packing.py`): the prompt is computed once, no sample is padded."""
+A micro-batch is one group, or some of its samples, packed (`rl/packing.py`): the prompt is computed once, no sample is padded.
+M is the sampled tokens of such a batch, C those of one chunk of them."""
 
 from functools import partial
 from typing import NamedTuple
@@ -250,9 +251,13 @@ def update(params, state: TrainState, groups: list[Group], cfg, objective: Objec
         loss, stats = loss + group_loss / divisor, group_stats if stats is None else add_stats(stats, group_stats)
     new_state, norm, rate = (sgd if isinstance(opt, SGD) else adamw)(state, gradient, opt)
     finite = bool(jnp.isfinite(norm))
-    values = (loss, norm, rate if finite else 0.0, *(stats[name] / n_tokens for name in ("clip_low", "clip_high")),
-              (stats["clip_low"] + stats["clip_high"]) / n_tokens, stats["difference"] / n_tokens, stats["difference_max"])
-    metrics = dict(zip(METRICS, map(float, values), strict=True)) | {"trained_tokens": n_tokens, "skipped_steps": int(not finite)}
+    metrics = {"loss": float(loss), "grad_norm": float(norm), "learning_rate": float(rate) if finite else 0.0,
+               "clip_ratio/low_mean": float(stats["clip_low"] / n_tokens),
+               "clip_ratio/high_mean": float(stats["clip_high"] / n_tokens),
+               "clip_ratio/region_mean": float((stats["clip_low"] + stats["clip_high"]) / n_tokens),
+               "sampling/sampling_logp_difference/mean": float(stats["difference"] / n_tokens),
+               "sampling/sampling_logp_difference/max": float(stats["difference_max"]),
+               "trained_tokens": n_tokens, "skipped_steps": int(not finite)}
     if objective.kl_beta:
         metrics["kl"] = float(stats["kl"] / n_tokens)
     return (new_state if finite else state), metrics

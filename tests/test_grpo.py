@@ -217,6 +217,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     same, metrics = grpo.update(PARAMS, state, groups, CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
 
     assert same is state and metrics["skipped_steps"] == 1
+    assert metrics.keys() == grpo.update(PARAMS, state, [], CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)[1].keys()
 
 
 def test_an_update_moves_the_sampler():
