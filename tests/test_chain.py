@@ -208,8 +208,9 @@ def test_started_again_with_other_settings_it_refuses(repo, root, out):
 
 
 @pytest.mark.parametrize("stage, name", [("check", "check of the settings"), ("baseline-heldout", "baseline probe, heldout"),
-                                         ("training", "training"), ("final-train", "final probe, train"),
-                                         ("compare", "comparison, train"), ("report", "report"), ("samples", "samples")])
+                                         ("training", "training"), *[pytest.param(*pair, marks=pytest.mark.slow) for pair in (
+                                             ("final-train", "final probe, train"), ("compare", "comparison, train"),
+                                             ("report", "report"), ("samples", "samples"))]])
 def test_a_failing_stage_is_named_and_gone_on_from(repo, out, stage, name):
     """The last line names the stage, the exit code is the stage's, later stages do not run; started again it ends well."""
     failed = experiment(repo, out, FAIL=stage)
@@ -325,7 +326,8 @@ def test_brief_says_the_stages_and_keeps_the_rest(repo, out):
     assert [stage for stage, _ in calls(repo)] == STAGES
 
 
-@pytest.mark.parametrize("stage", ["check", "baseline-train", "training", "compare"])
+@pytest.mark.parametrize("stage", ["training", *[pytest.param(stage, marks=pytest.mark.slow) for stage in (
+    "check", "baseline-train", "compare")]])
 def test_brief_hides_no_failure(repo, out, stage):
     """What a stage that failed has printed is shown, stderr too, then the stage by name and its exit code."""
     done = experiment(repo, out, "--brief", FAIL=stage)

@@ -66,7 +66,7 @@ def test_the_start_says_what_was_set(capsys):
     assert lines[0].startswith("warning: STEPZ") and [line.strip() for line in lines[1:]] == ["set: STEPS=7", "model: tiny"]
 
 
-@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize("dry", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_fits_nowhere_is_warned_of(monkeypatch, capsys, dry):
     """At the start and by --dry-run: what it would take, and the ways on that are left; the run takes the smallest update."""
     for name, value in {"MODEL": "tiny", "MEMORY_GB": "0.001", "UPDATE_SAMPLES": "4", "MAX_NEW_TOKENS": "16"}.items():

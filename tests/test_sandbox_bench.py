@@ -389,6 +389,7 @@ def test_a_flip_among_repeats_is_named(capsys):
     assert f"{TASKS[1].name}: pass; timeout (because); pass" in out and "repeat 2: 2 of 3 references pass" in out
 
 
+@pytest.mark.slow
 def test_the_soak_mixes_attempts_in_and_names_what_differs(capsys):
     """Every tenth candidate is an attempt, each time as a new source; a verdict that is not among the known is printed."""
     attempts = [Candidate("liar", "LIAR", SUITE, ("wrong_answer",), 0.0), Candidate("hang", "HANG", SUITE, ("timeout",), 0.0)]
@@ -423,6 +424,7 @@ def test_soak_command(tmp_path):
     assert re.search(r"^ +\d+  syntax_error$", out, re.M) and "candidates/s, 0 unexpected" in out
 
 
+@pytest.mark.slow
 def test_references_command():
     """All 104 references of the task set pass, twice, as different sources."""
     status, out = command("--references", "--repeats", 2)

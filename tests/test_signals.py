@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -14,7 +15,7 @@ BUSY = """
 import hashlib, threading
 from rl.signals import Interrupted, Signals
 with Signals():
-    threading.Timer(1, print, ("ready",), {"flush": True}).start()
+    threading.Timer(0.3, print, ("ready",), {"flush": True}).start()
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
 """
 
@@ -57,17 +58,19 @@ def test_nohup_is_heeded():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_handlers_are_given_back(tmp_path):
+def test_handlers_are_given_back():
     """After the block Ctrl-C is Python's own again, and the thread that counted signals is gone."""
-    import threading
-    before, threads = signal.getsignal(signal.SIGINT), threading.active_count()
+    def counting():
+        return [thread for thread in threading.enumerate() if thread.name.endswith("(_end_at_the_second)")]
+    for thread in counting():    # of a test before this one, on its way out
+        thread.join(timeout=60)
+    before = signal.getsignal(signal.SIGINT)
     with Signals():
-        assert signal.getsignal(signal.SIGINT) != before and threading.active_count() == threads + 1
+        assert signal.getsignal(signal.SIGINT) != before and len(counting()) == 1
     assert signal.getsignal(signal.SIGINT) == before and signal.set_wakeup_fd(-1) == -1
-    for thread in threading.enumerate():
-        if thread.name.endswith("(_end_at_the_second)"):
-            thread.join(timeout=60)
-    assert threading.active_count() == threads
+    for thread in counting():
+        thread.join(timeout=60)
+    assert not counting()
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -96,6 +96,7 @@ def test_every_answer_is_what_it_is_taught_as(maker, material):
     maker.check_answers(material.tasks, material.taught)
 
 
+@pytest.mark.slow
 def test_a_lesson_says_what_its_answers_say(maker, material):
     """Each taught token stands behind the tokens before it and weighs its answer's share; the loss is the mean over them.
 

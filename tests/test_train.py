@@ -267,7 +267,7 @@ def no_cache(monkeypatch, tmp_path):
 TINY_STEP = {"MAX_NEW_TOKENS": "16", "GROUP": "2", "TASKS_PER_STEP": "1"}
 
 
-@pytest.mark.parametrize("model", ["0.5B", "Qwen/Qwen2.5-Coder-0.5B-Instruct"])
+@pytest.mark.parametrize("model", ["0.5B", pytest.param("Qwen/Qwen2.5-Coder-0.5B-Instruct", marks=pytest.mark.slow)])
 def test_dry_run_says_that_a_model_is_not_here(train, no_cache, monkeypatch, model):
     """Its shapes are known, so the plan is made and the exit code is 0; the last lines say what is missing and how to get it."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -278,6 +278,7 @@ def test_dry_run_says_that_a_model_is_not_here(train, no_cache, monkeypatch, mod
     assert "fetched from the hub at first use" in last and "\n  hf download Qwen/Qwen2.5-Coder-0.5B-Instruct" in last
 
 
+@pytest.mark.slow
 def test_dry_run_names_the_ways_on_where_nothing_can_be_fetched(train, monkeypatch, tmp_path):
     """HF_HUB_OFFLINE: that too is said, and the three ways on."""
     monkeypatch.chdir(tmp_path)
