@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The fast tests, from any directory; some five minutes on two cores. Arguments go to pytest:
+# The fast tests, from any directory; some six minutes on two cores. Arguments go to pytest:
 #   scripts/test.sh -x tests/test_config.py
 # Makes .venv first where it is missing, with the packages of requirements-dev.txt: torch among them, a large download.
 set -euo pipefail
