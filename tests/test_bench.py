@@ -11,6 +11,7 @@ from qwen2_jax import SHAPES
 from rl import config
 from rl.errors import InputError
 from rl.loop import Prompt
+from rl.measuring import flops
 from rl.measuring.op_times import HOST, HOW, KINDS, LOSS, SAMPLING, UNKNOWN
 from scripts import bench
 from tests import small_model
@@ -26,9 +27,9 @@ def run(root, *arguments, **environ):
 def test_the_work_of_a_token_is_what_the_hand_says():
     """A multiplication and an addition for each weight of the 0.5B's projections, with rank 16 of the adapter too; the head."""
     layers = 24 * (896 * 896 * 2 + 896 * 128 * 2 + 3 * 896 * 4864)
-    assert bench.layer_flop(SHAPES["0.5B"], 0) == 2 * layers == 715_653_120
-    assert bench.layer_flop(SHAPES["0.5B"], 16) == 2 * (layers + 8_798_208)
-    assert bench.head_flop(SHAPES["0.5B"]) == 2 * 151_936 * 896
+    assert flops.layer_flop(SHAPES["0.5B"], 0) == 2 * layers == 715_653_120
+    assert flops.layer_flop(SHAPES["0.5B"], 16) == 2 * (layers + 8_798_208)
+    assert flops.head_flop(SHAPES["0.5B"]) == 2 * 151_936 * 896
 
 
 def test_prompts_are_work_up_to_what_sampling_feeds():
@@ -42,9 +43,9 @@ def test_prompts_are_work_up_to_what_sampling_feeds():
     work = bench.Bench(small_model.model(), prompts, settings, 1.0)
     keys_and_values = 2 * D * KC + 4 * (D + KC)
     a_layer = keys_and_values + 2 * D * HC + 4 * (HC + D) + 3 * D * F
-    assert bench.prompts_flop(work) == 2 * (4 + 8) * ((cfg.num_hidden_layers - 1) * a_layer + keys_and_values)
+    assert flops.prompts_flop(work) == 2 * (4 + 8) * ((cfg.num_hidden_layers - 1) * a_layer + keys_and_values)
     sampled = 2 * 2 * 4 * 6 * (cfg.num_hidden_layers * a_layer + cfg.vocab_size * D)
-    assert bench.sampler_flop(work) == bench.prompts_flop(work) + sampled
+    assert flops.sampler_flop(work) == flops.prompts_flop(work) + sampled
 
 
 @pytest.fixture
