@@ -17,9 +17,8 @@ import sys
 from rl import checkpoint, command, config, lora, tracker, training
 from rl.datalog import RunLog
 from rl.device import explain_memory
-from rl.errors import together
 from rl.generate import check_room
-from rl.graders import check_rewards, check_tasks, grader_of, objective_of_rewards, open_judge
+from rl.graders import grader_of, open_judge, trainable
 from rl.held_out import Evaluation
 from rl.lock import claimed
 from rl.loop import prepare
@@ -27,18 +26,13 @@ from rl.models import pretrained
 from rl.progress import Progress
 from rl.settings import values_of
 from rl.signals import Interrupted, Signals
-from rl.taskset import BEGINNING, ahead, evaluation_tasks, load_tasks
 
 
 def main() -> int:
     """The whole run, from settings to the last checkpoint; returns the exit code."""
     loaded = command.with_adapter(config.load(os.environ, training=True))
     settings = loaded.settings
-    tasks, unseen, objective = together(lambda: load_tasks(settings.data), lambda: evaluation_tasks(settings),
-                                        lambda: objective_of_rewards(settings))
-    ahead(tasks, 0, BEGINNING, settings)    # raises where there are too few for a step
-    check_tasks(tasks, objective, settings)
-    check_rewards(tasks, objective, settings)
+    tasks, unseen = trainable(settings)
     if command.asked_for_dry_run(sys.argv[1:]):
         return command.dry_run(loaded)
 

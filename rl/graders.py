@@ -15,7 +15,7 @@ import numpy as np
 
 from rl import combining, latent
 from rl.combining import check_scores
-from rl.errors import InputError
+from rl.errors import InputError, together
 from rl.gym.client import Gym
 from rl.gym.tasks import GymGrader
 from rl.registry import (
@@ -33,6 +33,7 @@ from rl.reward import Grade, Grader
 from rl.reward_kwargs import kwargs_of
 from rl.sandbox import Sandbox
 from rl.settings import Settings
+from rl.taskset import BEGINNING, Tasks, ahead, evaluation_tasks, load_tasks
 from rl.words import text_rewards
 from rl.words.answers import final_answer
 
@@ -136,6 +137,18 @@ def check_tasks(tasks: Sequence, objective: Objective, settings: Settings) -> No
             ways = [f"COMBINE={way}" for has, way in JUDGES.items() if getattr(wrong[0], has, None) is not None]
             raise InputError(f"{combine} {does}, and {wrong[0].name} of TASKS={settings.data.tasks} {lacks}: set "
                              f"{', or '.join([*ways, 'another TASKS'])}")
+
+
+def trainable(settings: Settings, load=load_tasks) -> tuple[Tasks, list]:
+    """The tasks to train on and those of the evaluations, all of which the run's rewards can pay for; else InputError.
+
+    `load` gives the tasks of data settings."""
+    tasks, unseen, objective = together(lambda: load(settings.data), lambda: evaluation_tasks(settings),
+                                        lambda: objective_of_rewards(settings))
+    ahead(tasks, 0, BEGINNING, settings)    # raises where there are too few for a step
+    check_tasks(tasks, objective, settings)
+    check_rewards(tasks, objective, settings)
+    return tasks, unseen
 
 
 def compared(objective: Objective, settings: Settings) -> dict[str, Reward]:

@@ -13,6 +13,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,11 +23,11 @@ from rl import config
 from rl.combinations import keeps
 from rl.datalog import read_rows
 from rl.errors import InputError
-from rl.graders import check_rewards, check_tasks, objective_of_rewards
+from rl.graders import trainable
 from rl.registry import nearest
 from rl.settings import LEAVES, NAMES, Kwargs, Leaf, Settings, text_of, value_of, values_of
 from rl.storage import as_written, checkpoints
-from rl.taskset import BEGINNING, ahead, evaluation_tasks, load_tasks
+from rl.taskset import load_tasks
 from rl.values import typed
 from rl.yaml_file import read_mapping
 
@@ -125,18 +126,12 @@ def points_of(config_file: str | Path, axes: Sequence[Axis], environ: Mapping[st
     swept = {name.upper() for axis in axes for name in (axis.leaf.name, *axis.leaf.aliases)}
     outer = {name: value for name, value in environ.items() if name not in swept} | {"CONFIG": str(config_file)}
     base = as_written(config.load(outer).settings) if any(axis.path for axis in axes) else None
-    points, problems, tasks = [], [], {}    # of settings, which cannot be hashed, as text
+    points, problems, load = [], [], cache(load_tasks)    # most points share their tasks
     for values in itertools.product(*(axis.values for axis in axes)):
         own = environ_of(axes, values, base)
         try:
             settings = config.load(outer | own, training=True).settings
-            objective, data = objective_of_rewards(settings), repr(settings.data)
-            if data not in tasks:
-                tasks[data] = load_tasks(settings.data)
-            ahead(tasks[data], 0, BEGINNING, settings)
-            check_tasks(tasks[data], objective, settings)
-            check_rewards(tasks[data], objective, settings)
-            evaluation_tasks(settings)
+            trainable(settings, load)
         except config.SettingsError as error:
             problems += error.problems
             continue
