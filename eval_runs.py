@@ -22,21 +22,35 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from rl import command, config, lora
-from rl.datalog import write_aside
-from rl.device import explain_memory
+from rl import command
 from rl.errors import InputError
-from rl.evaluation import run_evaluation, run_summary, zero_shot
-from rl.generate import check_room
-from rl.loop import prepare
+from rl.evaluation import zero_shot
+from rl.evaluation.runs import (
+    OF_TRAINING,
+    add_row,
+    answer_rows,
+    evaluate,
+    greedy_environ,
+    jsonl,
+    plan,
+    read_results,
+    table,
+    to_do,
+    write_summary,
+)
 from rl.models import pretrained
-from rl.storage import folder_of, place
-from rl.taskset import load_tasks
+from rl.run.files import write_aside
+from rl.settings import config
+from rl.settings.paths import folder_of, place
+from rl.tasks import encode_prompts, load_tasks
+from rl.training import lora
+from rl.training.device import explain_memory
+from rl.training.sampler import check_room
 
 NOT_HERE = {"RESUME": "a finished evaluation is never done again, nothing is to be said for that",
             "OUT": "give --out", "OUTPUT_DIR": "give --out"}
 OF_A_RUN = {"CONFIG": "each run has its own config.yaml", "LORA": "the checkpoints are the run's own",
-            **dict.fromkeys(run_evaluation.OF_TRAINING, "it says how a run was trained, which its own config.yaml does")}
+            **dict.fromkeys(OF_TRAINING, "it says how a run was trained, which its own config.yaml does")}
 
 
 def main() -> int:
@@ -49,8 +63,8 @@ def main() -> int:
 
     top = next((found for kind in ("sweeps", "runs") if (found := place(cache, kind, given.folder)).is_dir()), Path(given.folder))
     out = place(cache, "eval", given.out) if given.out else folder_of(cache, "eval") / top.name if cache else top / "eval"
-    jobs, skipped = run_evaluation.plan(top, os.environ, given.base)
-    todo = run_evaluation.to_do(jobs, run_summary.read_results(out), (given.shard, given.shards))
+    jobs, skipped = plan(top, os.environ, given.base)
+    todo = to_do(jobs, read_results(out), (given.shard, given.shards))
     command.make_folder(out / "answers")
     for line in skipped:
         tell(f"skipped {line}")
@@ -64,14 +78,14 @@ def main() -> int:
         if of != (of := (job.source.path, job.source.cfg, job.dtype)):
             model = None    # two of them might not fit
             model = pretrained.load(job.source, job.dtype)
-        row, groups = run_evaluation.evaluate(job, model, tell)
+        row, groups = evaluate(job, model, tell)
         name = f"{job.run}-{job.key.measured}" if job.adapter is None else f"{job.run}-step_{job.step:05d}"
-        write_aside(out / "answers" / f"{name}.jsonl", run_summary.jsonl(run_evaluation.answer_rows(groups)))
-        run_summary.add_row(out, row | {"time": now()})
+        write_aside(out / "answers" / f"{name}.jsonl", jsonl(answer_rows(groups)))
+        add_row(out, row | {"time": now()})
 
     about = {"folder": str(top), "time": now(), "git": command.git_revision(), "skipped": skipped}
-    rows = run_summary.write_summary(out, about)
-    print(f"{run_summary.table(rows) if rows else 'nothing was evaluated yet'}\n\nwritten: {out}")
+    rows = write_summary(out, about)
+    print(f"{table(rows) if rows else 'nothing was evaluated yet'}\n\nwritten: {out}")
     return 0
 
 
@@ -107,13 +121,13 @@ def refuse(names: dict[str, str]) -> None:
 
 def write_zero_shot(path: Path) -> int:
     """The file for token_utilisation_reward; returns the exit code."""
-    loaded = config.load(run_evaluation.greedy_environ(os.environ))
+    loaded = config.load(greedy_environ(os.environ))
     s = zero_shot.correctness_alone(loaded.settings)
     source, dtype, facts = command.find_model(s)
     adapter = lora.load(s.model.lora, source.cfg, model=s.model.model) if s.model.lora else None
     tasks = load_tasks(s.data)
     zero_shot.check(path, tasks, s)
-    prompts = prepare(tasks, source.chat, s.data.style_hint, s.generation.max_prompt_tokens)
+    prompts = encode_prompts(tasks, source.chat, s.data.style_hint, s.generation.max_prompt_tokens)
     check_room([prompt.ids for prompt in prompts], s.generation.max_new_tokens, source.cfg)
     command.make_folder(path.parent)
     command.announce(loaded, facts, file=sys.stderr)

@@ -32,17 +32,12 @@ import time
 from functools import partial
 from pathlib import Path
 
-from rl import command, config, training
-from rl.datalog import read_rows
-from rl.device import explain_memory
+from rl import command
 from rl.errors import InputError
-from rl.generate import check_room
-from rl.graders import grader_of, open_judge
-from rl.gym import predictions, proof, proof_page
-from rl.gym.audit import audit, refused
-from rl.gym.client import UNSCORABLE, Gym
-from rl.gym.families import parse_families
-from rl.gym.proof_results import (
+from rl.models import pretrained
+from rl.pages import proof_page
+from rl.proof import predictions
+from rl.proof.results import (
     answers_of,
     calibration_text,
     earlier,
@@ -54,12 +49,18 @@ from rl.gym.proof_results import (
     results_text,
     write_results,
 )
-from rl.gym.tasks import training_questions, usable
-from rl.lock import claimed
-from rl.loop import prepare
-from rl.models import pretrained
-from rl.progress import Progress
-from rl.signals import Interrupted, Signals
+from rl.proof.steps import Seeds, control_of, greedy, measures_of, sampled, seeds_of, train_family, verdict_of
+from rl.rewards.gym.client import UNSCORABLE, Gym, parse_families
+from rl.rewards.gym.questions import audit, refused, training_questions, usable
+from rl.rewards.setup import grader_of, open_judge
+from rl.run.files import claimed, read_rows
+from rl.run.progress import ProgressDisplay
+from rl.run.signals import Interrupted, Signals
+from rl.settings import config
+from rl.tasks import encode_prompts
+from rl.training.device import explain_memory
+from rl.training.run import deadline_after
+from rl.training.sampler import check_room
 
 FLAGS = {"--families": "FAMILIES", "--model": "MODEL", "--steps": "STEPS", "--group": "GROUP",
          "--prompts-per-step": "TASKS_PER_STEP", "--max-new": "MAX_NEW_TOKENS", "--eval-n": "EVAL_N",
@@ -77,7 +78,7 @@ def main() -> int:
     """Predictions, or what came of them; returns the exit code."""
     loaded = settings_of(sys.argv[1:])
     settings = loaded.settings
-    seeds = proof.seeds_of(settings)
+    seeds = seeds_of(settings)
     predicting = "--predict-only" in sys.argv[1:]
     source, dtype, facts = command.find_model(settings)
     if loaded.origins["dtype"] == config.OWN_DEFAULT:
@@ -128,7 +129,7 @@ class Work:
     """What all families share."""
 
     loaded: config.Loaded
-    seeds: proof.Seeds
+    seeds: Seeds
     gym: Gym
     model: pretrained.Model
     signals: Signals
@@ -146,7 +147,7 @@ class Work:
     def prompts(self, questions):
         """The questions as the model sees them; InputError where one is too long."""
         g = self.settings.generation
-        made = prepare(questions, self.model.chat, False, g.max_prompt_tokens)
+        made = encode_prompts(questions, self.model.chat, False, g.max_prompt_tokens)
         check_room([prompt.ids for prompt in made], g.max_new_tokens, self.model.cfg)
         return made
 
@@ -183,10 +184,10 @@ def predicted(work: Work, family) -> dict:
     if not entry.refused:
         questions = usable(work.gym, family, work.seeds.predict)
         grader = grader_of(work.gym, questions, work.settings)
-        samples = proof.sampled(work.model, work.prompts(questions), grader, work.settings)
-        measured = [[proof.measures_of(sample) for sample in group] for group in samples]
+        samples = sampled(work.model, work.prompts(questions), grader, work.settings)
+        measured = [[measures_of(sample) for sample in group] for group in samples]
         scores = {name: [[one[name] for one in group] for group in measured] for name in predictions.MEASURES}
-        lost = sum(proof.verdict_of(sample) == UNSCORABLE for group in samples for sample in group)
+        lost = sum(verdict_of(sample) == UNSCORABLE for group in samples for sample in group)
         entry = entry._replace(scores=scores, unscorable=lost)
     print(prediction_line(entry), flush=True)
     return entry._asdict()
@@ -202,7 +203,7 @@ def compare(work: Work, families, document: dict, digest: str) -> int:
     entries, standing, left = predictions.entries_of(document), earlier(work.out, digest), {}
     print(f"{'predictions':>15}: {document['time']}, SHA-256 {digest}", flush=True)
     command.write_config(work.out, work.loaded, package_of(work.gym))
-    deadline = training.deadline_after(work.settings.trainer.max_hours)
+    deadline = deadline_after(work.settings.trainer.max_hours)
     for family, entry in zip(families, asked, strict=True):
         said = f"refused: {named(family.text, entry.refused)}"
         try:
@@ -255,17 +256,17 @@ def tried(work: Work, family, entry, digest: str, deadline: float) -> dict:
     questions = training_questions(work.gym, family, seeds.train, held_out + predicted_on, seeds.predict)
     grader = grader_of(work.gym, questions, work.settings)
     prompts = work.prompts(held_out)
-    answer = partial(proof.greedy, work.model, prompts=prompts, grader=grader, settings=work.settings)
+    answer = partial(greedy, work.model, prompts=prompts, grader=grader, settings=work.settings)
     sound = partial(answers_of, seeds=[question.seed for question in held_out])
     answers = {"before": kept(folder / "before.json", digest, lambda: answer(None), sound)}
     trained_on = work.prompts(questions)
     arms = {"trained": work.settings}
     if work.settings.proof.control_arm:
-        arms["control"] = proof.control_of(work.settings)
+        arms["control"] = control_of(work.settings)
     for arm, settings in arms.items():
-        with Progress(settings.trainer.steps) as progress:
+        with ProgressDisplay(settings.trainer.steps) as progress:
             print(f"{family.text}, {arm}", flush=True)
-            adapter, done = proof.train(folder / arm, work.model, trained_on, grader, settings, work.signals, progress, deadline)
+            adapter, done = train_family(folder / arm, work.model, trained_on, grader, settings, work.signals, progress, deadline)
         if not done:
             raise late
         answers[arm] = kept(folder / f"{arm}_after.json", digest, lambda adapter=adapter: answer(adapter), sound)

@@ -16,18 +16,20 @@ import os
 import sys
 from dataclasses import replace
 
-from rl import command, config, lora
-from rl.datalog import Group, sample_metrics
-from rl.device import explain_memory
+from rl import command
 from rl.errors import InputError
 from rl.evaluation.probe import PROBE_STEP, ProbeGrader, probe
-from rl.generate import check_room, generate, row_keys, step_key
-from rl.graders import open_judge
-from rl.loop import prepare, sampling_of
 from rl.models import pretrained
 from rl.pages.samples import grade_text, shown
-from rl.settings import DataSettings, Settings
-from rl.taskset import SYSTEM, load_tasks
+from rl.rewards.base import GradedGroup
+from rl.rewards.setup import open_judge
+from rl.run.log import sample_metrics
+from rl.settings import config
+from rl.settings.declared import DataSettings, Settings
+from rl.tasks import SYSTEM, encode_prompts, load_tasks
+from rl.training import lora
+from rl.training.device import explain_memory
+from rl.training.sampler import check_room, generate, row_keys, sampling_of, step_key
 
 
 def main() -> int:
@@ -48,7 +50,7 @@ def main() -> int:
     sides = {f"base, {source.name}": None}
     if path := settings.model.lora:
         sides[f"adapter, {path}"] = lora.load(path, source.cfg, model=settings.model.model)
-    prompts = prepare(chosen, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
+    prompts = encode_prompts(chosen, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     said = prompts[0].messages if prompts else [{"role": "system", "content": SYSTEM}, {"role": "user", "content": asked.text}]
     ids = encoded(said, source.chat, settings.generation.max_prompt_tokens)
     check_room([ids], settings.generation.max_new_tokens, source.cfg)
@@ -117,7 +119,7 @@ def answer(model, adapter, ids: list[int], text: str, settings: Settings) -> str
     return f"{shown(model.chat.decode(rollouts.ids_BT[0, :length]))}\n\n{length} tokens{cut}"
 
 
-def graded_text(group: Group, weak: int) -> str:
+def graded_text(group: GradedGroup, weak: int) -> str:
     """The first sample with its grade, and the means over all."""
     first, found = group.samples[0], sample_metrics(group.samples)
     means = ", ".join(f"{label} {'-' if found[name] is None else format(found[name], '.3f')}" for label, name in (

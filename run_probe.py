@@ -17,18 +17,19 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from rl import command, config, lora
-from rl.datalog import write_aside
-from rl.device import explain_memory
+from rl import command
 from rl.errors import InputError
 from rl.evaluation.probe import ProbeGrader, for_unseen_prompts, probe
 from rl.evaluation.probe_report import compare, comparison_text, document, probe_text, read
-from rl.generate import check_room
-from rl.graders import check_rewards, check_tasks, objective_of_rewards, open_judge
-from rl.loop import prepare, sampling_of
 from rl.models import pretrained
-from rl.settings import Settings, values_of
-from rl.taskset import load_tasks
+from rl.rewards.setup import check_rewards, check_tasks, objective_of_rewards, open_judge
+from rl.run.files import write_aside
+from rl.settings import config
+from rl.settings.declared import Settings, values_of
+from rl.tasks import encode_prompts, load_tasks
+from rl.training import lora
+from rl.training.device import explain_memory
+from rl.training.sampler import check_room, sampling_of
 
 
 def main() -> int:
@@ -47,7 +48,7 @@ def main() -> int:
     objective = objective_of_rewards(graded)
     check_tasks(tasks, objective, settings)
     check_rewards(tasks, objective, graded)
-    prompts = prepare(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
+    prompts = encode_prompts(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     check_room([prompt.ids for prompt in prompts], settings.generation.max_new_tokens, source.cfg)
     out = report_file(settings)
 

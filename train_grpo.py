@@ -14,18 +14,22 @@ covered: full-weight training, more than one device."""
 import os
 import sys
 
-from rl import checkpoint, command, config, lora, tracker, training
-from rl.datalog import RunLog
-from rl.device import explain_memory
-from rl.generate import check_room
-from rl.graders import grader_of, open_judge, trainable
-from rl.held_out import Evaluation
-from rl.lock import claimed
-from rl.loop import prepare
+from rl import command
+from rl.evaluation.probe import HeldOutEvaluation
 from rl.models import pretrained
-from rl.progress import Progress
-from rl.settings import values_of
-from rl.signals import Interrupted, Signals
+from rl.rewards.setup import grader_of, open_judge, trainable
+from rl.run import tracker
+from rl.run.files import claimed
+from rl.run.log import RunLog
+from rl.run.progress import ProgressDisplay
+from rl.run.signals import Interrupted, Signals
+from rl.settings import config
+from rl.settings.declared import values_of
+from rl.tasks import encode_prompts
+from rl.training import checkpoint, lora
+from rl.training.device import explain_memory
+from rl.training.run import RunContext, deadline_after, start, train
+from rl.training.sampler import check_room
 
 
 def main() -> int:
@@ -41,7 +45,7 @@ def main() -> int:
     source, dtype, facts = command.find_model(settings)
     command.check_adapter(settings, source.cfg)
     rules = source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens
-    prompts, unseen_prompts = prepare(tasks, *rules), prepare(unseen, *rules)
+    prompts, unseen_prompts = encode_prompts(tasks, *rules), encode_prompts(unseen, *rules)
     check_room([prompt.ids for prompt in prompts + unseen_prompts], settings.generation.max_new_tokens, source.cfg)
     loaded = command.with_memory(loaded, source.cfg, dtype, max(len(prompt.ids) for prompt in prompts))
     settings = loaded.settings
@@ -49,11 +53,11 @@ def main() -> int:
     command.check_disk(run, source.cfg, settings)
 
     with (Signals() as signals, claimed(run), open_judge(settings) as judge,
-          Progress(settings.trainer.steps, settings.evaluation.eval_every) as progress,
+          ProgressDisplay(settings.trainer.steps, settings.evaluation.eval_every) as progress,
           tracker.Tracker(settings.run.tracker, run, os.environ.get(settings.auth.wandb_key_env)) as tracked):
         grader = grader_of(judge, tasks, settings)
-        evaluation = Evaluation.on(judge, unseen_prompts, settings)
-        at = training.start(run, source.cfg, settings)
+        evaluation = HeldOutEvaluation.on(judge, unseen_prompts, settings)
+        at = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
         log = RunLog.resume(run, at.step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": judge.description, "clip": command.clip_fact(settings),
@@ -61,11 +65,11 @@ def main() -> int:
                                   "trained values": f"{lora.count(at.state.adapter):,}"})
         command.write_config(run, loaded, judge.description)
         tracked.begin(values_of(settings), config.recorded(run)["started"], at.step, bool(settings.run.resume))
-        around = training.Around(run, log, signals, progress, tracked, evaluation,
-                                 training.deadline_after(settings.trainer.max_hours))
+        around = RunContext(run, log, signals, progress, tracked, evaluation,
+                                 deadline_after(settings.trainer.max_hours))
         try:
             # Step by step: sample, grade, update, log, save.
-            at = training.train(at, model, tasks, prompts, grader, settings, around)
+            at = train(at, model, tasks, prompts, grader, settings, around)
         except Interrupted as stop:
             print(f"{stop}: saved step {checkpoint.steps(run)[-1]}; go on with RESUME={run} python train_grpo.py", flush=True)
             return stop.exit_code

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attention import Causal
-from qwen2_jax import BLOCKS, ModelConfig, forward, head_logits, padded_positions, rms_norm, rope_angles
+from model_config import ModelConfig
+from qwen2_jax import BLOCKS, forward, head_logits, padded_positions, rms_norm, rope_angles
 from rl.models.pretrained import ModelError, Source, load, resolve
 
 MAX_LOGIT_DIFFERENCE = 7.8e-5  # ours against transformers

@@ -4,7 +4,7 @@ It shows how such a reward is written and that it trains; that it is good for an
 
 import numpy as np
 
-from rl.latent import LatentObjective
+from rl.rewards.combining import LatentObjective
 
 
 class Steady(LatentObjective):

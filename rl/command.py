@@ -11,21 +11,22 @@ import traceback
 from pathlib import Path
 from shlex import quote
 
-from rl import checkpoint, config, lora, plan
-from rl.datalog import LogError, write_aside
-from rl.device import memory_budget, pick_attention, pick_dtype, return_freed_memory, use_compilation_cache
 from rl.errors import InputError
-from rl.models.peft_file import read_adapter
+from rl.evaluation.signs import signs_of, signs_text
+from rl.models.peft import read_adapter
 from rl.models.pretrained import ModelConfig, ModelError, Source, resolve, shapes_without_weights
 from rl.pages.report import gather
 from rl.pages.report_page import write
-from rl.pages.signs import signs_of, signs_text
-from rl.progress import evaluations
-from rl.settings import Settings
-from rl.settings_help import help_text
-from rl.signals import Interrupted
-from rl.storage import ROOT, checkpoint_folder, folder_of
-from rl.terminal import outlive_terminal
+from rl.run.files import LogError, checkpoint_folder, write_aside
+from rl.run.progress import evaluations
+from rl.run.signals import Interrupted, outlive_terminal
+from rl.settings import config
+from rl.settings.checks import help_text
+from rl.settings.declared import Settings
+from rl.settings.paths import ROOT, folder_of
+from rl.training import checkpoint, lora
+from rl.training.device import memory_budget, pick_attention, pick_dtype, return_freed_memory, use_compilation_cache
+from rl.training.memory import adapted_width, pick_update, planned_memory
 
 ASSUMED_PROMPT = 256  # tokens, where planning must do without a tokenizer
 STEP_BYTES = 2_000  # of log a sample and step: text, code, prompt in a pool
@@ -108,7 +109,7 @@ def with_memory(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: i
     if loaded.settings.run.resume or (model.remat != "auto" and model.update_samples):
         return loaded
     budget, whose = memory_budget(model.memory_gb)
-    picked = plan.pick_update(cfg, dtype, loaded.settings, prompt_tokens, budget)
+    picked = pick_update(cfg, dtype, loaded.settings, prompt_tokens, budget)
     why = f"the quickest that fits {size(budget)}, {whose}"
     if picked.over:
         why = f"the smallest there is; planned {size(picked.over)} exceeds {size(budget)}, {whose}"
@@ -152,7 +153,7 @@ def default_out(settings: Settings, name: str, kind: str = "") -> Path:
 
 def disk_need(cfg, settings: Settings) -> int:
     """Bytes a run will write: checkpoints and logs."""
-    values = settings.model.lora_rank * plan.adapted_width(cfg, settings.model.lora_targets.split(","))
+    values = settings.model.lora_rank * adapted_width(cfg, settings.model.lora_targets.split(","))
     permanent = settings.trainer.steps // settings.run.keep_every if settings.run.keep_every else 0
     g = settings.generation
     groups = g.max_sampled_groups if g.dynamic_sampling else settings.trainer.tasks_per_step
@@ -200,7 +201,7 @@ def dry_run(loaded: config.Loaded) -> int:
     loaded = with_memory(loaded, cfg, dtype, prompt)
     for line in loaded.warnings[said:]:
         print(f"warning: {line}")
-    figures = plan.memory(cfg, dtype, loaded.settings, prompt)
+    figures = planned_memory(cfg, dtype, loaded.settings, prompt)
     m = loaded.settings.model
     print(f"\nmemory, {dtype}, REMAT={m.remat}, UPDATE_SAMPLES={m.update_samples}, prompts of {prompt} tokens, every sample at "
           "full length:")

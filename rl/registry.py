@@ -6,35 +6,30 @@
     reward = build_reward("short_reward", limit=50)      # bound once, then called on every step's samples
 
 A class registers like a function: building it makes an instance. `load_class_path` gets code from a module or a file outside
-the repo, which then runs with all rights of this process, so stderr says so."""
+the repo, which then runs with all rights of this process, so stderr says so. Whether kwargs from YAML fit what takes them is
+checked here too."""
 
+import contextlib
+import difflib
 import functools
 import importlib
 import importlib.util
 import inspect
+import math
+import re
 import sys
 import traceback
+import typing
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rl.errors import InputError
-from rl.fitting import fitting_kwargs, nearest
+from rl.rewards.base import Combiner, Reward
 
 if TYPE_CHECKING:    # the sandbox's own command needs no packages
-    import numpy as np
-
-
-class TrainingSample(NamedTuple):
-    """One completion, as rewards see it; samples of one prompt stand side by side."""
-    prompt: str
-    completion: str
-    reference: str     # the right answer; "" where there is none
-    tokens: int        # sampled ids, the stop id included
-    finish: str        # "stop", or "length" where the token limit cut it
-    metadata: dict     # what else the task says of itself
-    hidden_TD: "np.ndarray | None" = None    # the state that each token was drawn from, where the objective asks for them
+    pass
 
 
 class DataProvider(Protocol):
@@ -44,28 +39,6 @@ class DataProvider(Protocol):
     (step, tasks a step, seed -> indices into `tasks`), an order of training of its own."""
 
     def __call__(self, tasks_file: str): ...
-
-
-class Reward(Protocol):
-    """What build_reward gives: one number for each sample, in order; nan where it cannot tell.
-
-    Before a model is read it is called once with made-up samples of one task. It may also have `check_prompts` (task name ->
-    prompt, of all tasks to train on), called then too: an InputError from it says for what it cannot pay."""
-
-    def __call__(self, samples: Sequence[TrainingSample]) -> list[float]: ...
-
-
-class Objective(Protocol):
-    """What build_objective gives: which rewards it needs, and one number a sample from them.
-
-    It may also have `extra_reward` (samples -> numbers), one more entry of that name in what is combined, and `wants_hidden`,
-    True where that looks at the samples' hidden_TD (rl/latent.py)."""
-
-    def reward_names(self) -> tuple[str, ...]:
-        """The names of the rewards that combine_rewards wants."""
-
-    def combine_rewards(self, scores: dict[str, list[float]]) -> list[float]:
-        """One total a sample, from each reward's numbers in the same order."""
 
 
 OBJECTIVE_METHODS = ("reward_names", "combine_rewards")
@@ -107,7 +80,7 @@ def build_reward(name: str, /, **kwargs) -> Reward:
     return reward
 
 
-def build_objective(name: str, /, **kwargs) -> Objective:
+def build_objective(name: str, /, **kwargs) -> Combiner:
     """The objective of that name, or of that class path; InputError for an unknown one, or kwargs that it does not take."""
     if ":" not in name:
         made, kwargs = _checked("objective", name, kwargs)
@@ -238,3 +211,104 @@ def _from_module(where, path):
                          "give the file: path/to/file.py:Class") from error
     except (Exception, SystemExit) as error:
         raise InputError(f"class_path {path}: {where} raised {type(error).__name__}: {error}") from error
+
+
+# ---- whether kwargs fit -----------------------------------------------------------------------------------------------
+
+
+# The name of an annotation -> the types of plain values that fit it, and what to call it; of several, in a list.
+_PLAIN = {"bool": (bool, "true or false"), "int": (int, "a whole number"), "float": (int | float, "a number"),
+          "str": (str, "text")}
+_SEVERAL = {"int": "whole numbers", "float": "numbers", "str": "texts"}
+
+
+def nearest(name: str, known) -> str:
+    """" (did you mean X?)" where one of the known names is close, else nothing."""
+    near = difflib.get_close_matches(str(name), [*map(str, known)], n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def fitting_kwargs(what: str, made: Callable, kwargs: dict, given: int = 0) -> dict:
+    """The kwargs, with numbers where a number is wanted and stands there as text, such as YAML's 5e-1.
+
+    InputError names every one which `made` does not take, every one that it lacks, and every one of another type than it says.
+    `given` is how many positional arguments come later, with each call; a class takes them then, in __call__."""
+    parameters = list(inspect.signature(made).parameters.values())
+    given = 0 if inspect.isclass(made) else given
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = [*positional[given:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)]
+    takes = {p.name: p for p in named}
+    problems, fitting = [], dict(kwargs)
+    if len(positional) < given and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        problems.append(f"takes no argument, and is called with {given}")
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        problems += [f"takes no {name!r}{nearest(name, takes)}" for name in kwargs if name not in takes]
+    problems += [f"needs {p.name!r}" for p in named if p.default is p.empty and p.name not in kwargs]
+    for name in filter(takes.get, kwargs):
+        try:
+            fitting[name] = _numbers(takes[name], kwargs[name])
+            wrong = fitting[name] is not takes[name].default and _other_type(takes[name].annotation, fitting[name])
+        except ValueError:
+            wrong = "a number"
+        if wrong:
+            problems.append(f"wants {wrong} for {name!r}, not {kwargs[name]!r}")
+    if problems:
+        raise InputError(f"{what} {', '.join(problems)}; it takes {', '.join(takes) or 'none'}")
+    return fitting
+
+
+def _numbers(parameter, value):
+    """The value as a parameter that is a number, or a list of numbers, takes it; any other value as it is."""
+    wanted = parameter.annotation
+    if wanted is parameter.empty:    # then only the default tells, and what else may stand there is not known
+        kinds = (int, float, str) if type(parameter.default) in (int, float) else ()
+    else:
+        inner = typing.get_args(wanted)[:1] if isinstance(value, list) else (wanted,)
+        kinds = [kind for kind in (int, float) if inner and inner[0] in (kind, kind.__name__)]
+    if isinstance(value, list):
+        return [_number(kinds, part) for part in value]
+    return _number(kinds, value)
+
+
+def _number(kinds, value):
+    """A text as the first of the kinds that it is a finite number of, else ValueError; without kinds the value itself."""
+    if not kinds or not isinstance(value, str):
+        return value
+    for kind in kinds:
+        if kind is str:
+            return value
+        with contextlib.suppress(ValueError, OverflowError):
+            if math.isfinite(found := number(kind, value)):
+                return found
+    raise ValueError
+
+
+def _other_type(wanted, value) -> str:
+    """In words, what an annotation of plain values wants where the value is something else; "" where it fits."""
+    if typing.get_origin(wanted) in (tuple, list, Sequence):
+        inner = typing.get_args(wanted)[:1]
+        good = isinstance(value, list | tuple) and not any(_other_type(*inner, part) for part in value)
+        return "" if good else f"a list of {_SEVERAL.get(_named(*inner), 'values')}"
+    if typing.get_origin(wanted) is typing.Literal:
+        choices = typing.get_args(wanted)
+        return "" if value in choices else " or ".join(map(str, choices))
+    kinds, said = _PLAIN.get(_named(wanted), (object, ""))
+    good = isinstance(value, kinds) and (not isinstance(value, bool) or kinds in (bool, object))
+    return "" if good else said
+
+
+def _named(annotation) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+
+
+
+def number(kind: type, value) -> int | float:
+    """`value` (a number, or its text as YAML 1.1 leaves '2e-5') as an int or a float; else ValueError or OverflowError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    if kind is int and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
+        return int(value)
+    found = float(value)
+    if kind is int and found != math.floor(found):   # OverflowError for infinity, ValueError for NaN
+        raise ValueError
+    return kind(value if isinstance(value, int) else found)   # a float would round a large whole number

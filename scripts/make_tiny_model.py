@@ -37,17 +37,17 @@ import numpy as np
 from safetensors.numpy import save
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from qwen2_jax import ModelConfig, Spec, head_logits, param_specs, run_layers
+from model_config import ModelConfig, Spec, param_specs
+from qwen2_jax import head_logits, run_layers
 from rl.errors import InputError
-from rl.grpo import AdamW, TrainState, adamw, add_scaled
-from rl.loop import Prompt, prepare
 from rl.models.chat import Chat
-from rl.objectives import Objective
-from rl.packing import Group, pack
-from rl.reward import Grader, score_style
+from rl.rewards.lisp import ProgramGrader, score_style
 from rl.sandbox import Sandbox
-from rl.settings import DataSettings
-from rl.taskset import STYLE_HINT, Task, batch, load_tasks, messages
+from rl.settings.declared import DataSettings
+from rl.tasks import STYLE_HINT, Prompt, Task, encode_prompts, load_tasks, messages, tasks_of_step
+from rl.training.loss import Loss
+from rl.training.optimiser import AdamW, TrainState, adamw, add_scaled
+from rl.training.packing import PackedGroup, pack
 from tasks.tiny_solutions import SOLUTIONS
 
 FOLDER = ROOT / "models" / "tiny"
@@ -153,7 +153,7 @@ def check_answers(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> None
     problems = []
     with Sandbox() as sandbox:
         for seed in CASE_SEEDS:
-            grades = Grader(sandbox, tasks, 0.5, seed).grade([(task, answer_text(answer.source)) for task, answer in pairs])
+            grades = ProgramGrader(sandbox, tasks, 0.5, seed).grade([(task, answer_text(answer.source)) for task, answer in pairs])
             problems += [f"{task.name}: {'right' if answer.right else 'wrong'}, but {grade.verdict}:\n{answer.source}"
                          for (task, answer), grade in zip(pairs, grades, strict=True) if grade.correct != answer.right]
     if problems:
@@ -193,8 +193,8 @@ def make_tokenizer(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> Tok
 # ---- teaching --------------------------------------------------------------------------------------------------------
 
 
-def make_lessons(prompts: Sequence[Prompt], taught: Sequence[list[Answer]], tokenizer: Tokenizer) -> list[Group]:
-    """A task's prompt and its answers end to end, as the update of rl/grpo.py has them; an answer's advantage is its share.
+def make_lessons(prompts: Sequence[Prompt], taught: Sequence[list[Answer]], tokenizer: Tokenizer) -> list[PackedGroup]:
+    """A task's prompt and its answers end to end, as the update of rl/training/update.py has them; an answer's advantage is its share.
 
     Lessons get equally many answers, the last ones empty and without a share, so that few programs are compiled."""
     end = tokenizer.token_to_id("<|im_end|>")
@@ -203,7 +203,7 @@ def make_lessons(prompts: Sequence[Prompt], taught: Sequence[list[Answer]], toke
         ids = [[*tokenizer.encode(answer_text(answer.source)).ids, end] for answer in found] + [[end]] * (most - len(found))
         shares = [answer.share for answer in found] + [0.0] * (most - len(found))
         lessons.append(pack(prompt.ids, ids, [np.zeros(len(row)) for row in ids], shares,
-                            Objective(logit_chunk=LESSON_STEP)))
+                            Loss(logit_chunk=LESSON_STEP)))
     return lessons
 
 
@@ -214,7 +214,7 @@ class Material(NamedTuple):
     taught: list[list[Answer]]     # by task
     tokenizer: Tokenizer
     prompts: list[Prompt]
-    lessons: list[Group]
+    lessons: list[PackedGroup]
 
 
 def material() -> Material:
@@ -223,7 +223,7 @@ def material() -> Material:
     taught = [answers(task) for task in tasks]
     tokenizer = make_tokenizer(tasks, taught)
     chat = Chat(tokenizer, TEMPLATE)
-    prompts = prepare(tasks, chat, style_hint=False, max_prompt_tokens=CONFIG["max_position_embeddings"])
+    prompts = encode_prompts(tasks, chat, style_hint=False, max_prompt_tokens=CONFIG["max_position_embeddings"])
     return Material(tasks, taught, tokenizer, prompts, make_lessons(prompts, taught, tokenizer))
 
 
@@ -239,7 +239,7 @@ def first_params(cfg: ModelConfig, seed: int) -> dict:
     return jax.tree.map(draw, param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec))
 
 
-def lesson_loss(params, lesson: Group, cfg: ModelConfig):
+def lesson_loss(params, lesson: PackedGroup, cfg: ModelConfig):
     """Mean nats a taught token, by share."""
     hidden_QD, _ = run_layers(params, None, lesson.tokens_Q, lesson.positions_Q, lesson.layout,
                               [None] * cfg.num_hidden_layers, cfg)
@@ -255,11 +255,11 @@ def teach(found: Material, cfg: ModelConfig, updates: int, tell: Callable[[str],
     """(parameters after so many updates, the loss before each of them)."""
     params = first_params(cfg, SEED)
     zeros = jax.tree.map(jnp.zeros_like, params)
-    # rl/grpo.py's AdamW moves whatever stands under "layers"; here that is everything.
+    # rl/training/update.py's AdamW moves whatever stands under "layers"; here that is everything.
     state, losses, started = TrainState({"layers": params}, zeros, zeros, jnp.int32(0)), [], time.monotonic()
     for update, rate in enumerate(rates()[:updates]):
         gradient, mean = zeros, 0.0
-        for i in batch(found.tasks, update, TASKS_PER_UPDATE, SEED):
+        for i in tasks_of_step(found.tasks, update, TASKS_PER_UPDATE, SEED):
             loss, of_task = lesson_gradient(state.adapter["layers"], found.lessons[i], cfg)
             gradient, mean = add_scaled(gradient, of_task, 1 / TASKS_PER_UPDATE), mean + float(loss) / TASKS_PER_UPDATE
         state, _, _ = adamw(state, gradient, AdamW(rate, WARMUP, beta2=BETA2))

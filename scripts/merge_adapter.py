@@ -15,12 +15,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rl import command, config, lora
+from rl import command
 from rl.errors import InputError
 from rl.models.export import NAMES, write_merged
 from rl.models.hub import hub_name
-from rl.models.peft_file import read_adapter
+from rl.models.peft import read_adapter
 from rl.models.pretrained import resolve
+from rl.settings import config
+from rl.training import lora
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Write the tables of settings in README.md and NOTES.md from their declarations in rl/settings.py.
+"""Write the tables of settings in README.md and NOTES.md from their declarations in rl/settings/declared.py.
 
     python scripts/render_docs.py            # rewrite what lies between the markers
     python scripts/render_docs.py --check    # change nothing; exit 1 when a table is stale
@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rl.settings import LEAVES, SECTIONS, text_of
+from rl.settings.declared import LEAVES, SECTIONS, text_of
 
 BEGIN, END = "<!-- settings:begin -->", "<!-- settings:end -->"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rl.datalog import LogError, write_aside
 from rl.errors import InputError
 from rl.pages.report import asked
 from rl.pages.samples import page
+from rl.run.files import LogError, write_aside
 
 SPLITS = ("train", "heldout")
 

@@ -74,7 +74,7 @@ probe() {    # probe WHEN SPLIT: with the adapter where WHEN is final
 
 asked() {    # the settings among the variables of this start, but for those that a resumed run may change too
     local name
-    for name in HELDOUT_TASKS $(sed -n 's/^    \([a-z_0-9]*\): .* = setting(.*/\1/p' "$root/rl/settings.py" | tr a-z A-Z); do
+    for name in HELDOUT_TASKS $(sed -n 's/^    \([a-z_0-9]*\): .* = setting(.*/\1/p' "$root/rl/settings/declared.py" | tr a-z A-Z); do
         case $name in OUT | RESUME | EVAL_EVERY | SAVE_EVERY | KEEP_LAST | MAX_HOURS | TRACKER) continue ;; esac
         [ -z "${!name+set}" ] || echo "$name=${!name}"
     done

@@ -25,13 +25,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rl.datalog import LogError
 from rl.errors import InputError
 from rl.evaluation import sweep, sweep_summary
-from rl.lock import claimed
-from rl.signals import Interrupted
-from rl.storage import checkpoints, place
-from rl.terminal import outlive_terminal
+from rl.run.files import LogError, checkpoints, claimed
+from rl.run.signals import Interrupted, outlive_terminal
+from rl.settings.paths import place
 
 TRAIN = [sys.executable, str(ROOT / "train_grpo.py")]
 

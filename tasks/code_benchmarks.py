@@ -32,11 +32,11 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rl.compare import RELATIVE
 from rl.errors import InputError
 from rl.registry import register_data_provider
 from rl.sandbox import ReferenceFails, SandboxError
-from rl.taskset import ADAPTED, Task
+from rl.sandbox.compare import RELATIVE
+from rl.tasks import ADAPTED, Task
 
 HUMANEVAL = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str}
 MBPP = {"task_id": int, "prompt": str, "code": str, "test_imports": list, "test_list": list}

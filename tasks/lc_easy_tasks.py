@@ -14,7 +14,7 @@ import typing
 
 from rl.errors import InputError
 from rl.registry import register_data_provider
-from rl.taskset import Task
+from rl.tasks import Task
 
 TASKS: list[Task] = []
 DRAWS = 14      # random inputs a task, beside its edge cases: together a suite of about twenty

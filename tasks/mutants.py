@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rl.taskset import Task, hidden_inputs
+from rl.tasks import Task, hidden_inputs
 
 
 class Mutant(NamedTuple):

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from rl.errors import InputError, together
 from rl.registry import register_data_provider
-from rl.words.answers import boxed_answer, gsm8k_gold
-from rl.words.text_rewards import TAG
+from rl.rewards.words.answers import boxed_answer, gsm8k_gold
+from rl.rewards.words.rewards import TAG
 
 SYSTEM = ("You solve problems. Think step by step between <{tag}> and </{tag}>. After that write the final answer, and nothing "
           "else, in \\boxed{{}}.")
@@ -53,7 +53,7 @@ class TextTask:
 
     name: str
     text: str
-    answer: str                # the reference, as rl/words/answers.py reads it
+    answer: str                # the reference, as rl/rewards/words/answers.py reads it
     source: str                # "gsm8k", "math" or "svamp"
     level: int = 0             # of MATH: 1 to 5
     same_form: bool = False    # the answer must be written as the reference is: the task says factor, expand, lowest terms

@@ -6,7 +6,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from rl.settings import NAMES
+from rl.settings.declared import NAMES
 from tests.tiny_checkpoint import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qwen2_jax import ModelConfig, Spec, load_params, param_specs
-from rl import lora
+from model_config import ModelConfig, Spec, param_specs
+from qwen2_jax import load_params
+from rl.training import lora
 
 CFG = ModelConfig(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6,
                   num_key_value_heads=2, head_dim=8, rope_theta=1e4, max_position_embeddings=512, attention_bias=True)

@@ -12,11 +12,11 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from attention import Causal
-from qwen2_jax import Spec, head_logits, padded_positions, param_specs, run_layers
-from rl import loop
+from model_config import Spec, param_specs
+from qwen2_jax import head_logits, padded_positions, run_layers
 from rl.models import pretrained
-from rl.settings import DataSettings
-from rl.taskset import load_tasks
+from rl.settings.declared import DataSettings
+from rl.tasks import encode_prompts, load_tasks
 from tests.tiny_checkpoint import make_tiny
 
 TASKS = 4
@@ -32,7 +32,7 @@ def teach(folder: Path, updates: int = 90) -> Path:
     """Make the tiny checkpoint in `folder` and teach it; returns the folder."""
     source = pretrained.resolve(str(make_tiny(folder)))
     cfg, params = source.cfg, pretrained.load(source, jnp.float32).params
-    prompts = loop.prepare(load_tasks(DataSettings(task_names=",".join(taught_names()))), source.chat, False, 1024)
+    prompts = encode_prompts(load_tasks(DataSettings(task_names=",".join(taught_names()))), source.chat, False, 1024)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rows = [(p.ids, tokenizer.encode(f"{text}<|im_end|>").ids) for p in prompts for text in (
         f"```python\n{p.task.reference.strip()}\n```", f"```python\n{p.task.signature}\n    return None\n```")]

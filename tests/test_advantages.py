@@ -6,7 +6,7 @@ from math import comb, sqrt
 import numpy as np
 import pytest
 
-from rl.advantages import advantages, overlong, with_signal
+from rl.training.advantages import advantages, overlong, with_signal
 
 KINDS = [("grpo", 1), ("rloo", 1), ("passk", 1), ("passk", 3), ("passk", 7)]
 

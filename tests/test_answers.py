@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl.words.answers import compare, equal, final_answer, gsm8k_gold
-from rl.words.exact_numbers import decimal_value, same_value
-from rl.words.latex_expression import parse
+from rl.rewards.words.answers import compare, equal, final_answer, gsm8k_gold
+from rl.rewards.words.expressions import decimal_value, parse, same_value
 
 RIGHT = [
     (r"\sqrt{3-2\sqrt2}", r"\sqrt2-1"), (r"\sqrt[3]{-8}x", "-2x"), ("June 20", r"\text{June 20}"), ("6-5i", "-5i+6"),

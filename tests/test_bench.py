@@ -1,4 +1,4 @@
-"""scripts/bench.py: the arithmetic behind its shares, its arguments, and one whole small run."""
+"""benchmarks/bench.py: the arithmetic behind its shares, its arguments, and one whole small run."""
 
 import os
 import re
@@ -7,29 +7,29 @@ import sys
 
 import pytest
 
-from qwen2_jax import SHAPES
-from rl import config
+from benchmarks import bench
+from benchmarks.flops import head_flop, layer_flop, prompts_flop, sampler_flop
+from benchmarks.op_times import HOST, HOW, KINDS, LOSS, SAMPLING, UNKNOWN
+from model_config import SHAPES
 from rl.errors import InputError
-from rl.loop import Prompt
-from rl.measuring import flops
-from rl.measuring.op_times import HOST, HOW, KINDS, LOSS, SAMPLING, UNKNOWN
-from scripts import bench
+from rl.settings import config
+from rl.tasks import Prompt
 from tests import small_model
 
 SMALL = {"MODEL": "tiny", "TASKS_PER_STEP": "2", "GROUP": "2", "MAX_NEW_TOKENS": "8"}
 
 
 def run(root, *arguments, **environ):
-    return subprocess.run([sys.executable, root / "scripts" / "bench.py", *arguments], env=os.environ | SMALL | environ,
+    return subprocess.run([sys.executable, root / "benchmarks" / "bench.py", *arguments], env=os.environ | SMALL | environ,
                           text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
 
 
 def test_the_work_of_a_token_is_what_the_hand_says():
     """A multiplication and an addition for each weight of the 0.5B's projections, with rank 16 of the adapter too; the head."""
     layers = 24 * (896 * 896 * 2 + 896 * 128 * 2 + 3 * 896 * 4864)
-    assert flops.layer_flop(SHAPES["0.5B"], 0) == 2 * layers == 715_653_120
-    assert flops.layer_flop(SHAPES["0.5B"], 16) == 2 * (layers + 8_798_208)
-    assert flops.head_flop(SHAPES["0.5B"]) == 2 * 151_936 * 896
+    assert layer_flop(SHAPES["0.5B"], 0) == 2 * layers == 715_653_120
+    assert layer_flop(SHAPES["0.5B"], 16) == 2 * (layers + 8_798_208)
+    assert head_flop(SHAPES["0.5B"]) == 2 * 151_936 * 896
 
 
 def test_prompts_are_work_up_to_what_sampling_feeds():
@@ -43,9 +43,9 @@ def test_prompts_are_work_up_to_what_sampling_feeds():
     work = bench.Bench(small_model.model(), prompts, settings, 1.0)
     keys_and_values = 2 * D * KC + 4 * (D + KC)
     a_layer = keys_and_values + 2 * D * HC + 4 * (HC + D) + 3 * D * F
-    assert flops.prompts_flop(work) == 2 * (4 + 8) * ((cfg.num_hidden_layers - 1) * a_layer + keys_and_values)
+    assert prompts_flop(work) == 2 * (4 + 8) * ((cfg.num_hidden_layers - 1) * a_layer + keys_and_values)
     sampled = 2 * 2 * 4 * 6 * (cfg.num_hidden_layers * a_layer + cfg.vocab_size * D)
-    assert flops.sampler_flop(work) == flops.prompts_flop(work) + sampled
+    assert sampler_flop(work) == prompts_flop(work) + sampled
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_wrong_settings_are_refused(root):
 def test_an_update_is_cut_as_the_settings_say(monkeypatch):
     """UPDATE_SAMPLES=3 of groups of 8: three parts a prompt, and the same tokens in all."""
     seen = []
-    monkeypatch.setattr(bench.grpo, "update", lambda params, state, groups, *rest: seen.append(groups))
+    monkeypatch.setattr(bench.update_module, "update", lambda params, state, groups, *rest: seen.append(groups))
     prompts = [Prompt(None, [], small_model.prompt(5, seed=seed)) for seed in (0, 1)]
     for at_once, parts in (("0", [8, 8]), ("3", [3, 3, 2, 3, 3, 2])):
         settings = config.load({"MAX_NEW_TOKENS": "6", "GROUP": "8", "UPDATE_SAMPLES": at_once}).settings

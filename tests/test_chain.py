@@ -155,7 +155,8 @@ def test_tasks_that_are_chosen_by_number_or_name(repo, out):
 def test_a_kill_while_it_writes_its_settings_down_is_no_other_experiment(repo, out):
     """kill -9 in the middle of the very first lines: the next start asks for the same settings and goes on."""
     (repo / "rl").mkdir()
-    (repo / "rl" / "settings.py").write_text("")
+    (repo / "rl" / "settings").mkdir()
+    (repo / "rl" / "settings" / "declared.py").write_text("")
     (repo / "bin").mkdir()
     slow = repo / "bin" / "sed"
     slow.write_text(f"#!/bin/sh\n: >'{repo}/reading'\nexec sleep 60\n")
@@ -197,7 +198,8 @@ def test_started_again_it_does_only_what_is_missing(repo, out):
 def test_started_again_with_other_settings_it_refuses(repo, root, out):
     """Files of one experiment are no answers to another: the difference is named, nothing runs; MAX_HOURS may differ."""
     (repo / "rl").mkdir()
-    shutil.copy(root / "rl" / "settings.py", repo / "rl")
+    (repo / "rl" / "settings").mkdir(parents=True, exist_ok=True)
+    shutil.copy(root / "rl" / "settings" / "declared.py", repo / "rl" / "settings")
     assert experiment(repo, out, N_TASKS="3").returncode == 0
     (repo / "calls").unlink()
     done = experiment(repo, out, N_TASKS="4", GROUP="2")

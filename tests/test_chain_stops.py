@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from rl.datalog import read_rows
+from rl.run.files import read_rows
 from tests.test_chain import PROBES, until
 from tests.test_train import assert_same_run
 

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import checkpoint, grpo, lora
-from rl.taskset import Cursor
+from rl.tasks import Cursor
+from rl.training import checkpoint, lora
+from rl.training.optimiser import init_state
 from tests import small_model
 
 CFG = small_model.CFG
@@ -20,7 +21,7 @@ CFG = small_model.CFG
 def state(seed=0):
     rng = np.random.default_rng(seed)
     noise = lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32)  # noqa: E731
-    new = grpo.init_state(small_model.adapter(seed=seed))
+    new = init_state(small_model.adapter(seed=seed))
     return new._replace(mu=jax.tree.map(noise, new.mu), nu=jax.tree.map(noise, new.nu), updates=jnp.int32(7))
 
 
@@ -41,7 +42,7 @@ def test_every_part_comes_back_bit_for_bit(tmp_path):
 
 def test_an_adapter_of_a_few_projections_comes_back(tmp_path):
     """Moments belong to the values they belonged to; a run whose settings name other projections is not resumed with it."""
-    two = grpo.init_state(lora.init(jax.random.key(0), CFG, 4, 8.0, ("v_proj", "up_proj")))
+    two = init_state(lora.init(jax.random.key(0), CFG, 4, 8.0, ("v_proj", "up_proj")))
     numbered = lambda tree, start: jax.tree.unflatten(  # noqa: E731
         jax.tree.structure(tree), [leaf + start + i for i, leaf in enumerate(jax.tree.leaves(tree))])
     saved = two._replace(mu=numbered(two.mu, 1), nu=numbered(two.nu, 100))

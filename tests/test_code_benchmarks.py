@@ -10,10 +10,10 @@ import random
 import pytest
 
 from rl.errors import InputError
-from rl.reward import Grader, score_style
+from rl.rewards.lisp import ProgramGrader, score_style
 from rl.sandbox import Sandbox
-from rl.settings import DataSettings
-from rl.taskset import load_tasks, messages
+from rl.settings.declared import DataSettings
+from rl.tasks import load_tasks, messages
 from tasks.code_benchmarks import leniency
 
 PLAIN = "lambda answer: answer"
@@ -54,7 +54,7 @@ def load(folder, *rows, **changes):
 
 
 def verdict(box, task, code):
-    return Grader(box, [task], 0.5, 0).grade([(task, f"```python\n{code}\n```")])[0].verdict
+    return ProgramGrader(box, [task], 0.5, 0).grade([(task, f"```python\n{code}\n```")])[0].verdict
 
 
 # Recording
@@ -118,7 +118,7 @@ def test_a_test_that_takes_too_long_is_left_out(tmp_path):
     with Sandbox(workers=1, case_cpu_s=0.05, allow_weak=True) as box:
         assert task.record(box) == [((1,), {}), ((2,), {})]
         with pytest.raises(InputError, match=r"1 of 2 tasks cannot be graded: MBPP/2: .*timeout.*CASE_SECONDS.*TASK_NAMES"):
-            Grader(box, [task, hopeless], 0.5, 0)
+            ProgramGrader(box, [task, hopeless], 0.5, 0)
 
 
 @pytest.mark.parametrize("code, test, why", [
@@ -134,7 +134,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(box, tmp_path, code, test, 
     tasks = load(tmp_path, fine, mbpp_row(code, test, number=2), mbpp_row(code, test, number=3))
 
     with pytest.raises(InputError, match="2 of 3 tasks cannot be graded") as refused:
-        Grader(box, tasks, 0.5, 0)
+        ProgramGrader(box, tasks, 0.5, 0)
     assert "MBPP/2: " in str(refused.value) and "MBPP/3: " in str(refused.value) and str(refused.value).count(why) == 2
 
 
@@ -235,7 +235,7 @@ def test_the_answer_may_lean_on_the_prompt_but_is_scored_alone(box, tmp_path):
     """Helpers and imports above the function are there to use; style is that of the answer's own code."""
     task, = load(tmp_path, HELPED)
     code = "from __future__ import annotations\ndef f(x: Unknown) -> int:\n    return abs(helper(int(x)))\n"
-    grade, = Grader(box, [task], 0.5, 0).grade([(task, f"Here:\n```python\n{code}```")])
+    grade, = ProgramGrader(box, [task], 0.5, 0).grade([(task, f"Here:\n```python\n{code}```")])
 
     assert (grade.verdict, grade.code) == ("pass", code)
     assert (grade.style, grade.depth, grade.pure) == (score_style(code, "f", scalar=False)[:2] + (True,)) and grade.depth == 3
@@ -349,7 +349,7 @@ def test_a_few_published_problems(box, files, provider, count):
     settings = DataSettings(tasks=provider, split="heldout", tasks_file=str(files[provider]))
     tasks = load_tasks(settings)
     few = tasks[:6]
-    grader = Grader(box, few, 0.5, 0)
+    grader = ProgramGrader(box, few, 0.5, 0)
 
     assert len(tasks) == count == len({task.name for task in tasks})
     assert all(grade.correct for grade in grader.grade([(task, f"```python\n{task.reference}\n```") for task in few]))
@@ -364,7 +364,7 @@ def test_every_published_problem(box, files, provider, count):
     """Every solution passes through the whole grader; its cases are the different calls of its own tests, but for one."""
     rows = {f"MBPP/{row['task_id']}" if provider == "mbpp" else row["task_id"]: row for row in read(files[provider])}
     tasks = load_tasks(DataSettings(tasks=provider, split="heldout", tasks_file=str(files[provider])))
-    grader = Grader(box, tasks, 0.5, 0)
+    grader = ProgramGrader(box, tasks, 0.5, 0)
     grades = grader.grade([(task, f"```python\n{task.reference}\n```") for task in tasks])
     none = grader.grade([(task, f"```python\ndef {task.entry_point}(*given):\n    return None\n```") for task in tasks])
 

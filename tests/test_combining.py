@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl.combining import AdditiveObjective, WeightedLengthPenaltyObjective
 from rl.errors import InputError
 from rl.registry import build_objective
+from rl.rewards.combining import AdditiveObjective, WeightedLengthPenaltyObjective
 
 F, C, L, U = "format_tag_reward", "gsm8k_correctness_reward", "length_penalty_reward", "token_utilisation_reward"
 # Four samples: right and well formed; right but not well formed; wrong and well formed; wrong and not well formed.

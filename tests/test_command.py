@@ -16,14 +16,17 @@ import eval_runs
 import query
 import run_probe
 import train_grpo
-from qwen2_jax import SHAPES
-from rl import command, config, device, lora
-from rl.datalog import RunLog, step_metrics
+from model_config import SHAPES
+from rl import command
 from rl.errors import InputError
 from rl.models import pretrained
 from rl.models.pretrained import resolve
-from rl.settings import Settings
-from rl.signals import Interrupted
+from rl.run.log import RunLog, step_metrics
+from rl.run.signals import Interrupted
+from rl.settings import config
+from rl.settings.declared import Settings
+from rl.training import device, lora
+from rl.training.device import memory_budget, return_freed_memory
 from tests.test_datalog import group, sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,11 +134,11 @@ def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
 
 def test_the_machine_is_asked_where_nothing_is_set(monkeypatch):
     """Half of the machine's memory, or of a container's share where that is less."""
-    budget, whose = device.memory_budget(0)
+    budget, whose = memory_budget(0)
     assert 0 < budget <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2 and whose.startswith("half")
     monkeypatch.setattr(device.Path, "exists", lambda path: True)
     monkeypatch.setattr(device.Path, "read_text", lambda path: "1000000\n")
-    assert device.memory_budget(0)[0] == 500_000 and device.memory_budget(2)[0] == 2e9
+    assert memory_budget(0)[0] == 500_000 and memory_budget(2)[0] == 2e9
 
 
 def test_the_end_shows_the_signs(tmp_path, capsys):
@@ -152,7 +155,7 @@ def test_the_end_shows_the_signs(tmp_path, capsys):
 HOLES = """
 import sys
 import numpy as np
-from rl.device import return_freed_memory
+from rl.training.device import return_freed_memory
 if sys.argv[1] == "set":
     assert return_freed_memory()
 def resident():
@@ -173,4 +176,4 @@ def test_freed_memory_goes_back_to_the_system(monkeypatch):
                                                    capture_output=True, check=True).stdout)
     assert run("set") > 150 and run("not") < 50
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "33554432")
-    assert not device.return_freed_memory(), "who sets glibc's own variable is not overruled"
+    assert not return_freed_memory(), "who sets glibc's own variable is not overruled"

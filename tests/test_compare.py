@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl.compare import DictValue, Rules, SetValue, Unsupported, matches
+from rl.sandbox.compare import DictValue, Rules, SetValue, Unsupported, matches
 
 NAN, INF = math.nan, math.inf
 SAME = [

@@ -1,4 +1,4 @@
-"""rl/settings.py and rl/config.py: what is declared, what is read, what is refused, and with which words."""
+"""rl/settings/declared.py and rl/settings/config.py: what is declared, what is read, what is refused, and with which words."""
 import dataclasses
 import re
 
@@ -7,9 +7,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl import config, settings
-from rl.config import SettingsError, load
-from rl.settings_help import help_text
+from rl.settings import config
+from rl.settings.checks import help_text
+from rl.settings.config import SettingsError, load
+from rl.settings.declared import LEAVES, NAMES, SECTIONS, Kwargs, text_of
 
 
 def refused(environ, **options):
@@ -54,14 +55,14 @@ def test_defaults_are_the_documented_ones():
 
 def test_leaf_names_and_aliases_are_unique():
     """No name means two settings, nor both a setting and a section other than its own."""
-    names = [field.name for kind in settings.SECTIONS.values() for field in dataclasses.fields(kind)]
-    names += [alias for leaf in settings.LEAVES.values() for alias in leaf.aliases]
+    names = [field.name for kind in SECTIONS.values() for field in dataclasses.fields(kind)]
+    names += [alias for leaf in LEAVES.values() for alias in leaf.aliases]
 
     assert len(names) == len(set(names))
-    assert all(settings.NAMES[name].section == name for name in set(names) & set(settings.SECTIONS))
+    assert all(NAMES[name].section == name for name in set(names) & set(SECTIONS))
 
 
-@pytest.mark.parametrize("leaf", settings.LEAVES.values(), ids=lambda leaf: leaf.name)
+@pytest.mark.parametrize("leaf", LEAVES.values(), ids=lambda leaf: leaf.name)
 def test_every_leaf_is_complete(leaf):
     """Type, default, limits and help are all there and agree with each other."""
     assert type(leaf.default) is leaf.type and leaf.help and not leaf.help.endswith(".")
@@ -82,7 +83,7 @@ def test_no_setting_takes_a_name_that_shells_already_use():
     taken = {"NAME", "USER", "HOME", "PATH", "SHELL", "TERM", "LANG", "HOST", "HOSTNAME", "PWD", "MAIL", "EDITOR",
              "TMP", "TEMP", "TMPDIR", "PAGER", "DISPLAY", "OS", "TZ", "UID", "COLUMNS", "LINES", "DEBUG", "CI", "MODE"}
 
-    assert not taken & {name.upper() for name in settings.NAMES}
+    assert not taken & {name.upper() for name in NAMES}
 
 
 # Reading
@@ -119,7 +120,7 @@ ALIASES = {"num_generations": "group", "group_size": "group", "max_completion_le
 @pytest.mark.parametrize("alias, name", ALIASES.items())
 def test_trl_spellings_work_in_both_places(tmp_path, alias, name):
     """A user who knows TRL's names need not learn ours, in the environment or in YAML."""
-    leaf = settings.LEAVES[name]
+    leaf = LEAVES[name]
     value = leaf.choices[-1] if leaf.choices else {str: "x", int: 5, float: 0.5}[leaf.type]
     from_env = load({alias.upper(): str(value)})
     from_file = load({"CONFIG": yaml_file(tmp_path, f"{alias}: {value}")})
@@ -171,7 +172,7 @@ SPELLINGS = [
 @pytest.mark.parametrize("name, text, value", SPELLINGS)
 def test_what_others_call_a_choice_is_known(tmp_path, name, text, value):
     """From the environment and from YAML, in any case and with either dash; a run's config.yaml has our name for it."""
-    leaf = settings.NAMES[name].name
+    leaf = NAMES[name].name
     for environ in ({name.upper(): text}, {"CONFIG": yaml_file(tmp_path, f"trainer: {{{name}: {text}}}")}):
         found = load(environ).settings
         assert config.value_of(found, leaf) == value
@@ -181,8 +182,8 @@ def test_what_others_call_a_choice_is_known(tmp_path, name, text, value):
 def test_spellings_are_of_choices_and_unlike():
     """None stands for two choices, none for a choice that is not there, none for one it already is."""
     folded = lambda text: text.lower().replace("-", "").replace("_", "")  # noqa: E731
-    assert any(leaf.spellings for leaf in settings.LEAVES.values())
-    for leaf in settings.LEAVES.values():
+    assert any(leaf.spellings for leaf in LEAVES.values())
+    for leaf in LEAVES.values():
         names = [folded(name) for name in (*leaf.choices, *leaf.spellings)]
         assert not leaf.spellings or (set(leaf.spellings.values()) <= set(leaf.choices) and len(names) == len(set(names)))
 
@@ -534,7 +535,7 @@ def test_resume_takes_every_setting_from_the_run(tmp_path):
 def test_resume_lets_these_change(tmp_path, name):
     """How long the run goes on and how often it saves do not alter what is computed."""
     loaded = load({"RESUME": run_folder(tmp_path), name: "77"})
-    leaf = settings.NAMES[name.lower()].name
+    leaf = NAMES[name.lower()].name
 
     assert config.value_of(loaded.settings, leaf) == 77 and loaded.origins[leaf] == f"env {name}"
 
@@ -556,18 +557,18 @@ def another_value(leaf):
         return not leaf.default
     if leaf.type is str:
         return leaf.names[0] if leaf.names else leaf.choices[-1] if leaf.choices else "other"
-    if leaf.type is settings.Kwargs:
+    if leaf.type is Kwargs:
         return '{"other": 1}'
     return leaf.type((leaf.low + leaf.high) / 2)
 
 
-FIXED = [leaf for leaf in settings.LEAVES.values() if not leaf.on_resume and leaf.name not in config.PLACES]
+FIXED = [leaf for leaf in LEAVES.values() if not leaf.on_resume and leaf.name not in config.PLACES]
 
 
 @pytest.mark.parametrize("leaf", FIXED, ids=lambda leaf: leaf.name)
 def test_resume_refuses_any_other_change(tmp_path, leaf):
     """A differing variable is an error that names both values; an equal one is fine."""
-    name, default, other = leaf.name.upper(), settings.text_of(leaf.default), settings.text_of(another_value(leaf))
+    name, default, other = leaf.name.upper(), text_of(leaf.default), text_of(another_value(leaf))
     folder = run_folder(tmp_path)
     (problem,) = refused({"RESUME": folder, name: other})
 
@@ -665,7 +666,7 @@ def test_help_shows_every_setting_with_default_limits_and_aliases():
     """`--help` is complete because it is printed from the declarations."""
     text = help_text()
 
-    for leaf in settings.LEAVES.values():
+    for leaf in LEAVES.values():
         assert f"  {leaf.name.upper()} = " in text and leaf.help in text and leaf.limits in text
         assert all(alias.upper() in text for alias in leaf.aliases)
 
@@ -676,4 +677,4 @@ def test_listing_shows_value_and_origin():
 
     assert ["GROUP", "4", "env", "NUM_GENERATIONS"] in [line.split() for line in lines]
     assert ["STEPS", "600", "default"] in [line.split() for line in lines]
-    assert len(lines) == len(settings.LEAVES) + len(settings.SECTIONS)
+    assert len(lines) == len(LEAVES) + len(SECTIONS)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rl import config
-from rl.datalog import read_rows
-from rl.graders import objective_of_rewards
-from rl.settings import NAMES, Settings
+from rl.rewards.setup import objective_of_rewards
+from rl.run.files import read_rows
+from rl.settings import config
+from rl.settings.declared import NAMES, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "configs").glob("*.yaml"))

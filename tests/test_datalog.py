@@ -8,8 +8,10 @@ from statistics import fmean, pstdev
 import numpy as np
 import pytest
 
-from rl import datalog
-from rl.datalog import Group, LogError, RunLog, Sample, append_rows, read_rows, step_metrics, write_aside
+from rl.rewards.base import GradedGroup, GradedSample
+from rl.run import files as run_files
+from rl.run.files import LogError, append_rows, read_rows, write_aside
+from rl.run.log import QUALITIES, RunLog, step_metrics
 
 NAN = float("nan")
 
@@ -18,12 +20,12 @@ def sample(correct=True, style=0.4, code="def f(x):\n    return x\n", tokens=10,
     verdict = verdict or ("pass" if correct else "wrong_answer")
     reward = NAN if verdict == "internal_error" else (1 + 0.5 * (style or 0.0) if correct else 0.0)
     grade = {"depth": 2, "calls": 1, "pure": True, "idle": 0, "detail": "", "flags": ()} | rest
-    return Sample(text=code, tokens=tokens, finish=finish, code=code, verdict=verdict, correct=correct, reward=reward,
+    return GradedSample(text=code, tokens=tokens, finish=finish, code=code, verdict=verdict, correct=correct, reward=reward,
                   style=style, **grade)
 
 
 def group(*samples, task="t"):
-    return Group(task, [{"role": "user", "content": task}], samples)
+    return GradedGroup(task, [{"role": "user", "content": task}], samples)
 
 
 GOOD = group(sample(style=0.2), sample(style=0.6, depth=5, calls=4, pure=False, idle=1), task="good")
@@ -63,7 +65,7 @@ def test_a_failed_grader_is_no_wrong_answer():
 def test_what_does_not_exist_is_none():
     """No correct sample: no style; no ended sample: no ended length; no graded group: no shares."""
     m = step_metrics([group(sample(False, finish="length"))])
-    assert all(m[name] is None for name in (*datalog.QUALITIES, "completions/mean_terminated_length"))
+    assert all(m[name] is None for name in (*QUALITIES, "completions/mean_terminated_length"))
     m = step_metrics([group(sample(False, verdict="internal_error"))])
     assert all(m[name] is None for name in ("reward", "reward_std", "pass_rate", "frac_mixed", "frac_reward_zero_std"))
     assert step_metrics([])["completions/max_length"] is None
@@ -71,8 +73,8 @@ def test_what_does_not_exist_is_none():
 
 def test_answers_in_words_have_no_style():
     """No key at all, so that whoever shows the metrics can leave the names out; one program is enough for all of them."""
-    words = sample(**dict.fromkeys(datalog.QUALITIES), verdict="right")
-    assert not {*datalog.QUALITIES} & {*step_metrics([group(words, words)])}
+    words = sample(**dict.fromkeys(QUALITIES), verdict="right")
+    assert not {*QUALITIES} & {*step_metrics([group(words, words)])}
     assert step_metrics([group(words, words)])["pass_rate"] == 1.0
     assert step_metrics([group(words, sample(False))])["style"] is None and step_metrics([group(words, sample())])["style"] == 0.4
 
@@ -223,7 +225,7 @@ def test_a_full_disk_leaves_the_earlier_rows(tmp_path, monkeypatch, room):
     """When a row does not fit, the error names the file and the file holds the earlier rows and no part of this one."""
     path = tmp_path / "metrics.jsonl"
     append_rows(path, [{"step": 1}])
-    monkeypatch.setattr(datalog, "open", lambda *args, **rest: FullDisk(open(*args, **rest), room), raising=False)
+    monkeypatch.setattr(run_files, "open", lambda *args, **rest: FullDisk(open(*args, **rest), room), raising=False)
 
     with pytest.raises(LogError, match=r"metrics\.jsonl: No space left on device.*RESUME="):
         append_rows(path, [{"step": 2, "filler": "x" * 100}])
@@ -234,7 +236,7 @@ def test_a_full_disk_leaves_the_old_file_when_cutting(tmp_path, monkeypatch):
     """Cutting writes aside first: a disk that is full leaves the log whole and no half file behind."""
     run(tmp_path, [1, 2, 3])
     before = contents(tmp_path)
-    monkeypatch.setattr(datalog, "open", lambda *args, **rest: FullDisk(open(*args, **rest), 5), raising=False)
+    monkeypatch.setattr(run_files, "open", lambda *args, **rest: FullDisk(open(*args, **rest), 5), raising=False)
     monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
 
     with pytest.raises(LogError, match="No space left"):
@@ -265,6 +267,6 @@ def test_a_partly_taken_write_is_continued(tmp_path, monkeypatch):
         def write(self, data):
             return self.file.write(bytes(data)[:3])
 
-    monkeypatch.setattr(datalog, "open", lambda *args, **rest: Slow(open(*args, **rest), 0), raising=False)
+    monkeypatch.setattr(run_files, "open", lambda *args, **rest: Slow(open(*args, **rest), 0), raising=False)
     append_rows(tmp_path / "rows.jsonl", [{"step": 1, "x": math.pi}])
     assert read_rows(tmp_path / "rows.jsonl") == [{"step": 1, "x": math.pi}]

@@ -13,17 +13,32 @@ import numpy as np
 import pytest
 
 import eval_runs
-from rl import checkpoint, config, graders, grpo, lora
-from rl.datalog import Group, Sample, read_rows
 from rl.errors import InputError
-from rl.evaluation import run_evaluation, run_summary, zero_shot
+from rl.evaluation import runs, zero_shot
 from rl.evaluation.probe import Probed, ProbeGrader
-from rl.evaluation.run_evaluation import find_runs, plan, read_run, tag_of, to_do
-from rl.loop import Prompt
+from rl.evaluation.runs import (
+    OF_TRAINING,
+    answer_rows,
+    base_job,
+    find_runs,
+    greedy_environ,
+    jobs_of,
+    plan,
+    read_results,
+    read_run,
+    tag_of,
+    to_do,
+)
 from rl.models import pretrained
-from rl.registry import TrainingSample
-from rl.safe_grading import grade_rows
-from rl.words.text_rewards import TokenUtilisation, read_zero_shot
+from rl.rewards.base import GradedGroup, GradedSample, TrainingSample
+from rl.rewards.grading import grade_rows
+from rl.rewards.setup import grader_of, question
+from rl.rewards.words.rewards import TokenUtilisation, read_zero_shot
+from rl.run.files import read_rows
+from rl.settings import config
+from rl.tasks import Prompt
+from rl.training import checkpoint, lora
+from rl.training.optimiser import init_state
 from tasks.word_problems import TextTask
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +71,7 @@ def make_run(tmp_path, data, tiny_model, adapter):
         loaded = config.load(SHAPE | {"MODEL": str(tiny_model), "TASKS_FILE": str(data)} | values)
         (folder / "config.yaml").write_text(config.dump(loaded.settings, {"started": f"of {name}"}))
         for step in steps:
-            checkpoint.save(folder, step, state or grpo.init_state(adapter), 0, str(tiny_model), 3, 4)
+            checkpoint.save(folder, step, state or init_state(adapter), 0, str(tiny_model), 3, 4)
         return folder
     return make
 
@@ -90,12 +105,12 @@ def test_a_run_is_measured_by_its_own_settings_and_the_environments(make_run):
 def test_how_a_run_was_trained_is_its_own_word(make_run, monkeypatch):
     """Whatever the environment says while it is measured: what it trained on, and the settings that are written down."""
     job = plan(make_run("run_a", SPLIT="all", LEARNING_RATE="0.5"), {"SPLIT": "train", "LR": "1", "SEED": "7"}, False)[0][0]
-    monkeypatch.setattr(run_evaluation, "probe", scripted({prompt.task.name: "x" for prompt in job.prompts}))
-    row, _ = run_evaluation.evaluate(job, job.source, print)
+    monkeypatch.setattr(runs, "probe", scripted({prompt.task.name: "x" for prompt in job.prompts}))
+    row, _ = runs.evaluate(job, job.source, print)
     assert row["trained_on"] is True and row["settings"]["split"] == "all" and row["settings"]["learning_rate"] == 0.5
     assert row["settings"]["seed"] == 0 and job.settings.trainer.seed == 7
-    assert {"SPLIT", "N_TASKS", "STEPS", "LR", "LOSS"} < {*run_evaluation.OF_TRAINING}
-    assert not {"SEED", "TASKS_PER_STEP", "COMBINE", "CLASS_PATH", "EVAL_TASKS", "TEMPERATURE"} & {*run_evaluation.OF_TRAINING}
+    assert {"SPLIT", "N_TASKS", "STEPS", "LR", "LOSS"} < {*OF_TRAINING}
+    assert not {"SEED", "TASKS_PER_STEP", "COMBINE", "CLASS_PATH", "EVAL_TASKS", "TEMPERATURE"} & {*OF_TRAINING}
 
 
 def test_jobs_are_lasting_checkpoints_and_one_base_for_all(make_run, tmp_path):
@@ -114,7 +129,7 @@ def test_jobs_are_lasting_checkpoints_and_one_base_for_all(make_run, tmp_path):
 def test_all_that_is_wrong_is_one_report(make_run, tmp_path, tiny_model):
     """Data that is gone, another model's checkpoint, a config of nonsense: all named at once; nothing to evaluate is said too."""
     make_run("run_a", TASKS_FILE=str(tmp_path / "gone"))
-    other = grpo.init_state(lora.init(jax.random.key(0), pretrained.resolve("tiny").cfg, 2, 8.0))
+    other = init_state(lora.init(jax.random.key(0), pretrained.resolve("tiny").cfg, 2, 8.0))
     make_run("run_b", state=other)
     (make_run("run_c") / "config.yaml").write_text("trainer: {stepz: 4}\n")
     make_run("run_d", COMBINE="lisp")
@@ -135,11 +150,11 @@ def test_a_checkpoint_says_on_which_model_it_was_trained(make_run, tiny_model):
     named = json.loads((folder / "adapter_config.json").read_text())
     named["base_model_name_or_path"] = "Qwen/Qwen2.5-Coder-1.5B-Instruct"
     (folder / "adapter_config.json").write_text(json.dumps(named))
-    run = run_evaluation.read_run(folder.parents[2], {})
+    run = read_run(folder.parents[2], {})
 
     def problems(model):
         settings = replace(run.settings, model=replace(run.settings.model, model=model))
-        return run_evaluation.jobs_of(run._replace(settings=settings), source, np.float32)[1]
+        return jobs_of(run._replace(settings=settings), source, np.float32)[1]
     assert problems("1.5B") == problems(str(tiny_model)) == []
     (problem,) = problems("0.5B")
     assert re.search("run_a: .*trained on Qwen/Qwen2.5-Coder-1.5B-Instruct.*MODEL=0.5B.*another model", problem)
@@ -174,8 +189,8 @@ def scripted(texts):
         tasks = [prompt.task for prompt in prompts for _ in range(samples)]
         said = [texts[task.name] for task in tasks]
         grades = grade_rows(given.first, tasks, said, [4] * len(said), ["stop"] * len(said))
-        found = [Sample.of(text, 4, "stop", grade) for text, grade in zip(said, grades, strict=True)]
-        return Probed([Group(prompt.task.name, prompt.messages, found[n * samples:(n + 1) * samples])
+        found = [GradedSample.of(text, 4, "stop", grade) for text, grade in zip(said, grades, strict=True)]
+        return Probed([GradedGroup(prompt.task.name, prompt.messages, found[n * samples:(n + 1) * samples])
                        for n, prompt in enumerate(prompts)], [0.0] * len(prompts), 0, 0, 1.5)
     return probe
 
@@ -187,13 +202,13 @@ def test_a_row_is_the_graded_answers(make_run, monkeypatch):
     right = {prompt.task.name: prompt.task.answer for prompt in job.prompts}
     texts = {names[0]: f"<think>a b</think>\\boxed{{{right[names[0]]}}}", names[1]: f"\\boxed{{{right[names[1]]}}}",
              names[2]: "<think>a b c d</think>\\boxed{77}"}
-    monkeypatch.setattr(run_evaluation, "probe", scripted(texts))
-    row, groups = run_evaluation.evaluate(job, job.source, print)
+    monkeypatch.setattr(runs, "probe", scripted(texts))
+    row, groups = runs.evaluate(job, job.source, print)
     assert row["accuracy"] == pytest.approx(2 / 3) and row["thinking_mean"] == 3 and row["malformed"] == pytest.approx(1 / 3)
     assert row["reward"] == pytest.approx((1 + 1 + 0.5 + 1 + 1) / 3)    # format, correctness; a length alone in its group is L
     assert row["settings"]["lora_rank"] == 2 and "temperature" not in row["settings"] and row["trained_on"] is False
-    assert [answer["text"] for answer in run_evaluation.answer_rows(groups)] == [texts[name] for name in names]
-    base, _ = run_evaluation.evaluate(run_evaluation.base_job(job), job.source, print)
+    assert [answer["text"] for answer in answer_rows(groups)] == [texts[name] for name in names]
+    base, _ = runs.evaluate(base_job(job), job.source, print)
     assert base["run"] == "base" and base["reward"] is None and base["accuracy"] == row["accuracy"]
     json.dumps(row, allow_nan=False)
 
@@ -207,7 +222,7 @@ def test_utilisation_is_0_where_the_file_has_no_row(tmp_path):
     text = "<think>so</think>\\boxed{3}"
     assert grade_rows(ProbeGrader.on(None, [task], s).first, [task], [text], [4], ["stop"])[0].reward == pytest.approx(2.5)
     with pytest.raises(InputError, match="have no row"):
-        grade_rows(graders.grader_of(None, [task], s), [task], [text], [4], ["stop"])
+        grade_rows(grader_of(None, [task], s), [task], [text], [4], ["stop"])
 
 
 def test_groups_of_a_size_are_those_of_training(make_run, monkeypatch):
@@ -225,7 +240,7 @@ def test_groups_of_a_size_are_those_of_training(make_run, monkeypatch):
 def test_a_zero_shot_file_is_what_the_reward_reads(tmp_path, monkeypatch, tiny_model):
     """Prompts are those of training samples; kept parts are not asked again; the file appears whole, and is never replaced."""
     tasks = [TextTask(f"t{n}", f"what is {n}?", str(n), "svamp") for n in range(5)]
-    s = zero_shot.correctness_alone(config.load(run_evaluation.greedy_environ(
+    s = zero_shot.correctness_alone(config.load(greedy_environ(
         {"N_SAMPLES": "2", "TASKS_PER_STEP": "1", "GROUP": "4", "COMBINE": "additive", "COMBINE_KWARGS":
          "{enable_token_utilisation: true}", "REWARD_KWARGS": "{token_utilisation_reward: {zero_shot: not/there}}"})).settings)
     prompts, path, asked = [Prompt(task, task.messages(), [1]) for task in tasks], tmp_path / "zero.jsonl", []
@@ -251,7 +266,7 @@ def test_a_zero_shot_file_is_what_the_reward_reads(tmp_path, monkeypatch, tiny_m
     rows = zero_shot.write(path, None, None, prompts, s, print)
     assert asked == ["t2", "t3", "t4"] and rows == read_zero_shot(str(path)) and len(rows) == 10
     assert [row["correct"] for row in rows] == [True] * 8 + [False] * 2 and [*tmp_path.iterdir()] == [path]
-    trained = TrainingSample(graders.question(tasks[3]), "<think>w</think>\\boxed{3}", "3", 4, "stop", {})
+    trained = TrainingSample(question(tasks[3]), "<think>w</think>\\boxed{3}", "3", 4, "stop", {})
     assert TokenUtilisation(str(path))([trained]) == pytest.approx([2 / 3])
     with pytest.raises(InputError, match="exists: it is finished"):
         zero_shot.check(path, tasks, s)
@@ -335,7 +350,7 @@ def test_an_interruption_keeps_what_was_finished(make_run, tmp_path, monkeypatch
             raise KeyboardInterrupt
         return answer(*arguments, **named)
 
-    monkeypatch.setattr(run_evaluation, "probe", probe)
+    monkeypatch.setattr(runs, "probe", probe)
     monkeypatch.setattr(sys, "argv", ["eval_runs.py", str(tmp_path / "sweep")])
     with pytest.raises(SystemExit) as stopped:
         eval_runs.command.run(eval_runs.main, "")
@@ -353,9 +368,9 @@ def test_under_a_cache_everything_has_its_place(make_run, tmp_path, monkeypatch)
     (tmp_path / "sweep").rename(tmp_path / "cache/artifacts/sweeps/mine")
     monkeypatch.setenv("CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "argv", ["eval_runs.py", "mine"])
-    monkeypatch.setattr(run_evaluation, "probe", scripted({f"gsm8k/test/{n}": "x" for n in (1, 2, 3)}))
+    monkeypatch.setattr(runs, "probe", scripted({f"gsm8k/test/{n}": "x" for n in (1, 2, 3)}))
     assert eval_runs.main() == 0
-    assert run_summary.read_results(tmp_path / "cache/artifacts/eval/mine")[0]["run"] == "run_a"
+    assert read_results(tmp_path / "cache/artifacts/eval/mine")[0]["run"] == "run_a"
 
 
 @pytest.mark.slow

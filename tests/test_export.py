@@ -14,11 +14,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from qwen2_jax import forward
-from rl import command, lora
+from rl import command
 from rl.errors import InputError
 from rl.models import export, pretrained
 from rl.models.hub import hub_name
-from rl.models.peft_file import AdapterError, read_adapter
+from rl.models.peft import AdapterError, read_adapter
+from rl.models.pretrained import DTYPES, write_tensors
+from rl.training import lora
 from tests.hub_folder import write_checkpoint
 from tests.small_model import adapter as random_adapter
 
@@ -114,7 +116,6 @@ def test_what_is_written_is_what_the_library_reads(tmp_path):
     """Our file, with every dtype and an empty and a scalar tensor, comes back bit for bit through safetensors' own reader."""
     from safetensors.torch import load_file
 
-    from rl.models.safetensors_file import DTYPES, write_tensors
     rng = np.random.default_rng(0)
     arrays = {f"{name}{shape}": rng.standard_normal(shape).astype(dtype) for name, dtype in DTYPES.items()
               for shape in ((3, 5), (), (0, 4), (7,))}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rl.evaluation.stats import Gain
-from rl.gym import forecast
-from rl.gym.forecast import Forecast, Outcome, outcome, resolution, tally, verdict
+from rl.proof import forecast
+from rl.proof.forecast import Forecast, Outcome, outcome, resolution, tally, verdict
 
 
 def scores(rows):

@@ -6,8 +6,19 @@ import numpy as np
 import pytest
 
 from qwen2_jax import forward
-from rl import generate as g
 from rl.errors import InputError
+from rl.training.sampler import (
+    SamplingParams,
+    decode_block,
+    generate,
+    inverse_cdf,
+    keep_top_k,
+    keep_top_p,
+    prefill,
+    row_keys,
+    row_sizes,
+    step_key,
+)
 from tests import small_model
 
 PROMPTS = [small_model.prompt(n) for n in (5, 17, 40)]
@@ -15,9 +26,9 @@ NAMES = ["five", "seventeen", "forty"]
 
 
 def run(prompts=PROMPTS, names=NAMES, samples=3, adapter=None, seed=0, step=0, model=None, slots=0, **sampling):
-    keys = g.row_keys(g.step_key(seed, step), names, samples)
-    sampling = g.Sampling(**{"max_new_tokens": 24, "block": 24, **sampling})
-    return g.generate(model or small_model.model(), adapter, prompts, samples, sampling, keys, slots)
+    keys = row_keys(step_key(seed, step), names, samples)
+    sampling = SamplingParams(**{"max_new_tokens": 24, "block": 24, **sampling})
+    return generate(model or small_model.model(), adapter, prompts, samples, sampling, keys, slots)
 
 
 def logits_of(model, adapter, ids):
@@ -59,12 +70,12 @@ def test_fewer_prompts_run_in_the_programs_of_more():
     """With slots to spare the rows are those of the prompts alone, no row is made for a slot, and nothing new is compiled."""
     prompts, names = PROMPTS[::-1], NAMES[::-1]
     full = run(prompts, names, samples=4, block=8)
-    before = g.decode_block._cache_size(), g.prefill._cache_size()
+    before = decode_block._cache_size(), prefill._cache_size()
     padded = run(prompts[:2], names[:2], samples=4, block=8, slots=3)
 
     assert padded.ids_BT.tolist() == full.ids_BT[:8].tolist() and padded.finish_B == full.finish_B[:8]
     assert padded.prompt_B.tolist() == [0] * 4 + [1] * 4 and len(padded.length_B) == 8
-    assert (g.decode_block._cache_size() - before[0], g.prefill._cache_size() - before[1]) == (1, 0), "8 rows are a size in use"
+    assert (decode_block._cache_size() - before[0], prefill._cache_size() - before[1]) == (1, 0), "8 rows are a size in use"
 
 
 def test_compaction_changes_nothing():
@@ -80,12 +91,12 @@ def test_compaction_changes_nothing():
 def test_rows_are_told_of_once_when_they_are_whole():
     """Each row exactly once, between blocks, with what it has in the end; the short ones before the long ones."""
     model, told = small_model.model(stop_ids=tuple(range(0, 300, 9))), []
-    keys = g.row_keys(g.step_key(0, 0), NAMES, 4)
+    keys = row_keys(step_key(0, 0), NAMES, 4)
 
     def ended(rows, out):
         told.append({int(row): out.ids_BT[row].tolist() for row in rows})
 
-    out = g.generate(model, None, PROMPTS, 4, g.Sampling(max_new_tokens=24, block=4), keys, 0, ended)
+    out = generate(model, None, PROMPTS, 4, SamplingParams(max_new_tokens=24, block=4), keys, 0, ended)
     assert sorted(row for rows in told for row in rows) == list(range(12)) and len([rows for rows in told if rows]) > 2
     assert all(out.ids_BT[row].tolist() == ids for rows in told for row, ids in rows.items())
     lengths = [out.length_B[row] for rows in told for row in rows]
@@ -143,7 +154,7 @@ def test_draws_follow_the_distribution(V):
     mass[rng.random(V) < 0.3] = 0
     B = 40_000
     mass_BV, u_B = jnp.broadcast_to(jnp.asarray(mass, jnp.float32), (B, V)), jax.random.uniform(jax.random.key(0), (B,))
-    drawn = np.asarray(g.draw(mass_BV.T, u_B))
+    drawn = np.asarray(inverse_cdf(mass_BV.T, u_B))
     p = mass / mass.sum()
 
     assert (np.abs(np.bincount(drawn, minlength=V) / B - p) <= 5 * np.sqrt(p * (1 - p) / B)).all()
@@ -152,8 +163,8 @@ def test_draws_follow_the_distribution(V):
 def test_draw_at_the_ends():
     """u = 0 gives the first id with mass, u just below 1 the last, whatever rounding does."""
     mass = jnp.asarray([[0, 0, 3, 0, 1, 0.0], [0, 1, 0, 0, 0, 0]])
-    assert g.draw(mass.T, jnp.asarray([0.0, 0.0])).tolist() == [2, 1]
-    assert g.draw(mass.T, jnp.asarray([1.0, 1.0])).tolist() == [4, 1]
+    assert inverse_cdf(mass.T, jnp.asarray([0.0, 0.0])).tolist() == [2, 1]
+    assert inverse_cdf(mass.T, jnp.asarray([1.0, 1.0])).tolist() == [4, 1]
 
 
 def test_top_k_and_top_p_on_hand_computed_masses():
@@ -161,12 +172,12 @@ def test_top_k_and_top_p_on_hand_computed_masses():
     mass = jnp.asarray([[0.3, 0.1, 0.4, 0.2]])
     kept = lambda array: (np.asarray(array)[0] > 0).tolist()  # noqa: E731
 
-    assert kept(g.keep_top_k(mass, 2)) == [True, False, True, False]
-    assert kept(g.keep_top_k(mass, 0)) == kept(g.keep_top_k(mass, 99)) == [True] * 4
-    assert kept(g.keep_top_p(mass, 0.69)) == [True, False, True, False]
-    assert kept(g.keep_top_p(mass, 0.75)) == [True, False, True, True]
-    assert kept(g.keep_top_p(mass, 1e-6)) == [False, False, True, False]
-    assert kept(g.keep_top_p(mass, 1.0)) == [True] * 4
+    assert kept(keep_top_k(mass, 2)) == [True, False, True, False]
+    assert kept(keep_top_k(mass, 0)) == kept(keep_top_k(mass, 99)) == [True] * 4
+    assert kept(keep_top_p(mass, 0.69)) == [True, False, True, False]
+    assert kept(keep_top_p(mass, 0.75)) == [True, False, True, True]
+    assert kept(keep_top_p(mass, 1e-6)) == [False, False, True, False]
+    assert kept(keep_top_p(mass, 1.0)) == [True] * 4
 
 
 @pytest.mark.slow
@@ -179,7 +190,7 @@ def test_top_k_one_is_greedy():
 
 def test_row_sizes_are_few_and_cover():
     """From 64 rows at most nine sizes down to 4; any number of live rows fits one of them with at most half again too many."""
-    sizes = g.row_sizes(64)
+    sizes = row_sizes(64)
     assert sizes[0] == 64 and min(sizes) == 4 and len(sizes) <= 9
     assert all(min(n for n in sizes if n >= live) <= max(4, 1.5 * live) for live in range(1, 65))
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from rl import config, registry
+from rl import registry
 from rl.errors import InputError
-from rl.graders import RewardGrader, check_rewards, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
-from rl.reward import Grader
-from rl.safe_grading import grade_rows
-from rl.taskset import Tasks, load_tasks
-from rl.words.text_rewards import gsm8k_correctness_reward, is_well_formed
+from rl.rewards.grading import grade_rows
+from rl.rewards.lisp import ProgramGrader
+from rl.rewards.setup import RewardGrader, check_rewards, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
+from rl.rewards.words.rewards import gsm8k_correctness_reward, is_well_formed
+from rl.settings import config
+from rl.tasks import Tasks, load_tasks
 from tasks.word_problems import TextTask
 
 RIGHT, LONG, WRONG, LOOSE = ("<think>so 3</think>\\boxed{3}", "<think>one two three four five six</think>\\boxed{3}",
@@ -34,7 +35,7 @@ def graded(grader, texts, tasks=TASKS[:1] * 4):
 
 def test_programs_are_the_default():
     """lisp is the sandbox's own grader, which takes single completions while others are being sampled."""
-    assert runs_code(settings()) and isinstance(grader_of(None, [], settings()), Grader)
+    assert runs_code(settings()) and isinstance(grader_of(None, [], settings()), ProgramGrader)
     assert not hasattr(grader_of(None, [], settings()), "whole_groups")
 
 
@@ -237,7 +238,7 @@ def test_made_up_samples_are_like_real_ones(monkeypatch):
 
 def test_the_hook_on_hidden_states_is_tried(tmp_path):
     """It has states to look at, so that its number of values is seen too."""
-    (tmp_path / "mine.py").write_text("from rl.latent import LatentObjective\nclass Mine(LatentObjective):\n"
+    (tmp_path / "mine.py").write_text("from rl.rewards.combining import LatentObjective\nclass Mine(LatentObjective):\n"
                                       "    wants_hidden = True\n    def extra_reward(self, samples):\n"
                                       "        return [float(sample.hidden_TD.sum()) for sample in samples[1:]]\n")
     asked = settings(combine=f"{tmp_path / 'mine.py'}:Mine", group=4)
@@ -316,7 +317,7 @@ def test_a_reward_that_exits_ends_no_run(capsys):
 
 PLUGIN = '''
 from rl.registry import register_data_provider, register_objective, register_reward
-from rl.words.text_rewards import gsm8k_correctness_reward, is_well_formed
+from rl.rewards.words.rewards import gsm8k_correctness_reward, is_well_formed
 from tasks.word_problems import TextTask
 
 

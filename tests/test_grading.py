@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from rl.errors import InputError
-from rl.grading import Grading
-from rl.reward import Grade
+from rl.rewards.base import Grade
+from rl.rewards.grading import Grading
 
 TASK_B = [SimpleNamespace(name=name) for name in "aabb"]
 

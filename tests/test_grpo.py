@@ -10,14 +10,16 @@ import optax
 import pytest
 
 from qwen2_jax import forward
-from rl import checkpoint, grpo
-from rl.advantages import advantages
-from rl.objectives import Objective
-from rl.packing import bucket, pack_groups
+from rl.training import checkpoint, lora
+from rl.training.advantages import advantages
+from rl.training.loss import Loss
+from rl.training.optimiser import SGD, AdamW, adamw, init_state, rate_of, sgd
+from rl.training.packing import bucket, pack_groups
+from rl.training.update import group_gradient, update
 from tests import small_model
 
 PARAMS, ADAPTER, CFG = small_model.params(), small_model.adapter(), small_model.CFG
-OBJECTIVE = Objective(logit_chunk=16)
+OBJECTIVE = Loss(logit_chunk=16)
 
 
 def rollouts(seed=0, lengths=((3, 9, 1), (12, 5, 7))):
@@ -95,7 +97,7 @@ def gradient(out, advantage_PN, objective=OBJECTIVE):
     """(loss, gradient) as `update` makes them, before the optimiser."""
     groups = pack_groups(out, advantage_PN, np.ones_like(advantage_PN, bool), objective)
     n = sum(group.n_tokens for group in groups)
-    parts = [grpo.group_gradient(PARAMS, ADAPTER, group, CFG, objective, small_model.VOCAB_USED) for group in groups]
+    parts = [group_gradient(PARAMS, ADAPTER, group, CFG, objective, small_model.VOCAB_USED) for group in groups]
     return sum(p[0] for p in parts) / n, jax.tree.map(lambda *g: sum(g) / n, *[p[2] for p in parts])
 
 
@@ -139,7 +141,7 @@ def test_a_group_in_parts_is_the_same_update(at_once, loss):
 
     def updated(at_once):
         groups = pack_groups(out, ADVANTAGES, trained_PN, objective, at_once)
-        state, metrics = grpo.update(PARAMS, grpo.init_state(ADAPTER), groups, CFG, objective, grpo.AdamW(learning_rate=0.1),
+        state, metrics = update(PARAMS, init_state(ADAPTER), groups, CFG, objective, AdamW(learning_rate=0.1),
                                      small_model.VOCAB_USED)
         return len(groups), state.mu, metrics
 
@@ -151,9 +153,9 @@ def test_a_group_in_parts_is_the_same_update(at_once, loss):
 
 def test_clip_statistics_match_a_float64_count():
     """clip_ratio counts the tokens at which the bound is the smaller term; the logprob difference is its mean and maximum."""
-    out, state = rollouts(), grpo.init_state(ADAPTER)
+    out, state = rollouts(), init_state(ADAPTER)
     groups = pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), OBJECTIVE)
-    _, metrics = grpo.update(PARAMS, state, groups, CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
+    _, metrics = update(PARAMS, state, groups, CFG, OBJECTIVE, AdamW(), small_model.VOCAB_USED)
     low, high, differences = 0, 0, []
     for row, (advantage, new) in enumerate(zip(ADVANTAGES.ravel(), plain_logprobs(ADAPTER["layers"], out), strict=True)):
         new, old = np.asarray(new, np.float64), out.logprobs_BT[row, : out.length_B[row]]
@@ -194,8 +196,8 @@ def test_groups_without_signal_are_left_out():
     groups = pack_groups(out, advantages(reward), np.isfinite(reward), OBJECTIVE)
     assert len(groups) == 1 and groups[0].n_tokens == 24
 
-    state = grpo.init_state(ADAPTER)
-    same, metrics = grpo.update(PARAMS, state, [], CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
+    state = init_state(ADAPTER)
+    same, metrics = update(PARAMS, state, [], CFG, OBJECTIVE, AdamW(), small_model.VOCAB_USED)
     assert same is state and metrics["skipped_steps"] == 1 and metrics["loss"] == 0
 
 
@@ -213,19 +215,18 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     out = rollouts()
     out.logprobs_BT[0, 0] = -np.inf
     groups = pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), OBJECTIVE)
-    state = grpo.init_state(ADAPTER)
-    same, metrics = grpo.update(PARAMS, state, groups, CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)
+    state = init_state(ADAPTER)
+    same, metrics = update(PARAMS, state, groups, CFG, OBJECTIVE, AdamW(), small_model.VOCAB_USED)
 
     assert same is state and metrics["skipped_steps"] == 1
-    assert metrics.keys() == grpo.update(PARAMS, state, [], CFG, OBJECTIVE, grpo.AdamW(), small_model.VOCAB_USED)[1].keys()
+    assert metrics.keys() == update(PARAMS, state, [], CFG, OBJECTIVE, AdamW(), small_model.VOCAB_USED)[1].keys()
 
 
 def test_an_update_moves_the_sampler():
     """After one update of a new adapter b is no longer zero, a follows in the second, and the model's logits change."""
-    from rl import lora
-    state = grpo.init_state(lora.init(jax.random.key(3), CFG, 4, 8.0))
+    state = init_state(lora.init(jax.random.key(3), CFG, 4, 8.0))
     groups = pack_groups(rollouts(), ADVANTAGES, np.ones((2, 3), bool), OBJECTIVE)
-    step = lambda s: grpo.update(PARAMS, s, groups, CFG, OBJECTIVE, grpo.AdamW(1e-2), small_model.VOCAB_USED)[0]  # noqa: E731
+    step = lambda s: update(PARAMS, s, groups, CFG, OBJECTIVE, AdamW(1e-2), small_model.VOCAB_USED)[0]  # noqa: E731
     one = step(state)
     two = step(one)
     q = [s.adapter["layers"][0]["self_attn"]["q_proj"] for s in (state, one, two)]
@@ -271,7 +272,7 @@ def assert_steps_are_optaxs(step, opt, *parts):
     clip = [optax.clip_by_global_norm(opt.max_grad_norm)] if opt.max_grad_norm else []
     rate, oracle = optax_rate(opt), optax.chain(*clip, *parts)
     layers = ADAPTER["layers"]
-    theirs, their_state, ours = layers, oracle.init(layers), grpo.init_state(ADAPTER)
+    theirs, their_state, ours = layers, oracle.init(layers), init_state(ADAPTER)
     for n in range(8):
         keys = iter(jax.random.split(jax.random.key(n), 1000))
         grads = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape) * 0.1, layers)  # noqa: B023
@@ -286,30 +287,30 @@ def assert_steps_are_optaxs(step, opt, *parts):
     return ours
 
 
-@pytest.mark.parametrize("opt", [grpo.AdamW(1e-2, 3, weight_decay=0.1, scheduler="cosine", all_updates=10), *[
+@pytest.mark.parametrize("opt", [AdamW(1e-2, 3, weight_decay=0.1, scheduler="cosine", all_updates=10), *[
     pytest.param(opt, marks=pytest.mark.slow) for opt in (
-        grpo.AdamW(1e-2, 3, 0.9, 0.99, 1e-8, 0.1, 0.5), grpo.AdamW(3e-3, 0, 0.8, 0.999, 1e-6, 0.0, 0.0),
-        grpo.AdamW(1e-2, 2, scheduler="linear", all_updates=8))]])
+        AdamW(1e-2, 3, 0.9, 0.99, 1e-8, 0.1, 0.5), AdamW(3e-3, 0, 0.8, 0.999, 1e-6, 0.0, 0.0),
+        AdamW(1e-2, 2, scheduler="linear", all_updates=8))]])
 def test_adamw_is_optax(opt):
     """Clipping, adamw and the schedule are optax's, but for the warm-up that is ours."""
-    assert_steps_are_optaxs(grpo.adamw, opt, optax.adamw(optax_rate(opt), opt.beta1, opt.beta2, opt.eps,
+    assert_steps_are_optaxs(adamw, opt, optax.adamw(optax_rate(opt), opt.beta1, opt.beta2, opt.eps,
                                                          weight_decay=opt.weight_decay))
 
 
-@pytest.mark.parametrize("opt", [grpo.SGD(0.5, 3, 0.1, 0.5), grpo.SGD(0.1, 0, 0.0, 0.0), grpo.SGD(0.2, 0, 0.3, 1.0, "linear", 8),
-                                 grpo.SGD(0.2, 2, 0.0, 2.0, "cosine", 8)])
+@pytest.mark.parametrize("opt", [SGD(0.5, 3, 0.1, 0.5), SGD(0.1, 0, 0.0, 0.0), SGD(0.2, 0, 0.3, 1.0, "linear", 8),
+                                 SGD(0.2, 2, 0.0, 2.0, "cosine", 8)])
 def test_sgd_is_optax(opt):
     """Clipping, sgd without momentum and decay that is decoupled; the moments, which a checkpoint holds, stay zeros."""
-    state = assert_steps_are_optaxs(grpo.sgd, opt, optax.add_decayed_weights(opt.weight_decay), optax.sgd(optax_rate(opt)))
+    state = assert_steps_are_optaxs(sgd, opt, optax.add_decayed_weights(opt.weight_decay), optax.sgd(optax_rate(opt)))
 
-    assert int(state.updates) == 8 and jax.tree.structure(state) == jax.tree.structure(grpo.init_state(ADAPTER))
+    assert int(state.updates) == 8 and jax.tree.structure(state) == jax.tree.structure(init_state(ADAPTER))
     assert not any(leaf.any() for leaf in jax.tree.leaves((state.mu, state.nu)))
 
 
 def test_sgd_by_hand():
     """(3, 4) is cut to (0.6, 0.8); rate 0.5 and decay 0.1 take (2, -1) to (2 - 0.5 (0.6 + 0.2), -1 - 0.5 (0.8 - 0.1))."""
-    state = grpo.init_state({"layers": [jnp.array([2.0, -1.0])], "scale": jnp.float32(1)})
-    new, norm, rate = grpo.sgd(state, [jnp.array([3.0, 4.0])], grpo.SGD(0.5, 0, 0.1))
+    state = init_state({"layers": [jnp.array([2.0, -1.0])], "scale": jnp.float32(1)})
+    new, norm, rate = sgd(state, [jnp.array([3.0, 4.0])], SGD(0.5, 0, 0.1))
 
     np.testing.assert_allclose(new.adapter["layers"][0], [1.6, -1.35], rtol=1e-6)
     assert (float(norm), float(rate), float(new.adapter["scale"])) == (5.0, 0.5, 1.0)
@@ -319,7 +320,7 @@ def test_an_update_is_by_the_optimiser_that_is_asked_for():
     """With SGD the adapter moves against the gradient, by the rate times as far."""
     out = rollouts()
     groups = pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), OBJECTIVE)
-    state, metrics = grpo.update(PARAMS, grpo.init_state(ADAPTER), groups, CFG, OBJECTIVE, grpo.SGD(0.25, 0, 0.0, 0.0),
+    state, metrics = update(PARAMS, init_state(ADAPTER), groups, CFG, OBJECTIVE, SGD(0.25, 0, 0.0, 0.0),
                                  small_model.VOCAB_USED)
 
     moved = jax.tree.map(lambda new, old: (old - new) / 0.25, state.adapter["layers"], ADAPTER["layers"])
@@ -329,7 +330,7 @@ def test_an_update_is_by_the_optimiser_that_is_asked_for():
 
 def rates(opt):
     """The rate of each of the updates, and of one more."""
-    return [float(grpo.rate_of(opt, n)) for n in range(1, opt.all_updates + 2)]
+    return [float(rate_of(opt, n)) for n in range(1, opt.all_updates + 2)]
 
 
 @pytest.mark.parametrize("warmup, last", [(0, 7), (1, 2), (3, 10), (5, 6)])
@@ -339,7 +340,7 @@ def test_schedules_are_those_of_transformers_and_optax(scheduler, warmup, last):
     warm-up one update later; no update has rate 0, the one after the last would."""
     import torch
     import transformers
-    found = rates(grpo.SGD(0.5, warmup, scheduler=scheduler, all_updates=last))
+    found = rates(SGD(0.5, warmup, scheduler=scheduler, all_updates=last))
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
     schedule = getattr(transformers, f"get_{scheduler}_schedule_with_warmup")(optimizer, warmup, last)
     theirs = []
@@ -360,11 +361,11 @@ def test_schedules_by_hand():
     up, half = [0.4, 0.8], 0.5 ** 0.5
     for scheduler, down in (("linear", [0.8, 0.6, 0.4, 0.2, 0]), ("constant", [0.8] * 5),
                             ("cosine", [0.8, 0.4 * (1 + half), 0.4, 0.4 * (1 - half), 0])):
-        assert rates(grpo.AdamW(0.8, 2, scheduler=scheduler, all_updates=6)) == pytest.approx(up + down, abs=1e-7)
+        assert rates(AdamW(0.8, 2, scheduler=scheduler, all_updates=6)) == pytest.approx(up + down, abs=1e-7)
 
 
-@pytest.mark.parametrize("step, opt", [(grpo.adamw, grpo.AdamW(1e-2, 2, scheduler="cosine", all_updates=6)),
-                                       (grpo.sgd, grpo.SGD(0.5, 1, scheduler="linear", all_updates=6))], ids=["adamw", "sgd"])
+@pytest.mark.parametrize("step, opt", [(adamw, AdamW(1e-2, 2, scheduler="cosine", all_updates=6)),
+                                       (sgd, SGD(0.5, 1, scheduler="linear", all_updates=6))], ids=["adamw", "sgd"])
 def test_updates_go_on_from_a_checkpoint(tmp_path, step, opt):
     """Three updates, saved and restored, and three more are six, bit for bit: what a schedule needs to know is in the state."""
     def on(state, first):
@@ -374,9 +375,9 @@ def test_updates_go_on_from_a_checkpoint(tmp_path, step, opt):
             state, _, rate = step(state, gradient, opt)
         return state, float(rate)
 
-    half = on(grpo.init_state(ADAPTER), 0)[0]
+    half = on(init_state(ADAPTER), 0)[0]
     checkpoint.save(tmp_path, 3, half, 0, "base", 3, 0)
     (whole, rate), (resumed, same) = on(half, 3), on(checkpoint.restore(tmp_path, CFG, 4)[0], 3)
 
-    assert rate == same == pytest.approx(float(grpo.rate_of(opt, 6)))
+    assert rate == same == pytest.approx(float(rate_of(opt, 6)))
     assert all((a == b).all() for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True))

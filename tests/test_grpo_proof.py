@@ -13,15 +13,16 @@ from types import SimpleNamespace
 import pytest
 
 import grpo_proof
-from rl import graders
-from rl.datalog import Sample
 from rl.errors import InputError
-from rl.gym import predictions, proof_results
-from rl.gym.audit import Audit
-from rl.gym.families import Family
-from rl.gym.predictions import Predicted
-from rl.settings import NAMES
-from rl.signals import Interrupted
+from rl.proof import predictions
+from rl.proof.predictions import Predicted
+from rl.proof.results import result_of
+from rl.rewards import setup
+from rl.rewards.base import GradedSample
+from rl.rewards.gym.client import Family
+from rl.rewards.gym.questions import Audit
+from rl.run.signals import Interrupted
+from rl.settings.declared import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 # Random weights answer neither, but parts of an answer to the first are scored, so groups differ and there is something to learn.
@@ -131,7 +132,7 @@ def test_scoring_has_the_time_that_was_set(monkeypatch, tmp_path):
 
     def gym(seconds):
         raise Given(seconds)
-    monkeypatch.setattr(graders, "Gym", gym)
+    monkeypatch.setattr(setup, "Gym", gym)
     monkeypatch.setattr(grpo_proof.command, "find_model", lambda settings: (None, None, {}))
     monkeypatch.setattr(sys, "argv", ["grpo_proof.py", "--predict-only", "--out", str(tmp_path / "out")])
     monkeypatch.setenv("SCORE_SECONDS", "7.5")
@@ -171,7 +172,7 @@ def part_of(entry, after=0.0):
               "verdict": "right"} for seed in range(4)] for score in (0.0, after)]
     curve = [{"step": 1, "reward": 0.0, "step_time": 1.0, "frac_reward_zero_std": 0.0, "entropy": 1.0,
               "completions/mean_length": 2.0}]
-    return proof_results.result_of(entry, {"before": rows[0], "trained": rows[1]}, {"trained": curve})
+    return result_of(entry, {"before": rows[0], "trained": rows[1]}, {"trained": curve})
 
 
 class Alone:
@@ -281,12 +282,12 @@ def test_no_family_begins_after_the_deadline(tmp_path):
 def test_samples_that_cannot_be_graded_are_counted(monkeypatch, tmp_path, capsys):
     """A prediction with samples that the grader failed on: each is worth 0, counted in the entry and told of."""
     def sample(verdict, reward, **scores):
-        return Sample("t", 1, "stop", "t", verdict, reward == 1, reward, None, None, None, None, None, "", (), scores)
+        return GradedSample("t", 1, "stop", "t", verdict, reward == 1, reward, None, None, None, None, None, "", (), scores)
     right, timeout = sample("right", 1.0, strict=1.0, lenient=1.0), sample("unscorable", 0.0, strict=0.0, lenient=0.0)
     groups = [[right, sample("internal_error", math.nan)], [timeout, right]]
     for name, value in {"audit": Audit(1.0, 0.0, 0.0, "always ''", False, ()), "usable": [], "grader_of": None}.items():
         monkeypatch.setattr(grpo_proof, name, lambda *_, value=value: value)
-    monkeypatch.setattr(grpo_proof.proof, "sampled", lambda *_: groups)
+    monkeypatch.setattr(grpo_proof, "sampled", lambda *_: groups)
     work = grpo_proof.Work(None, SimpleNamespace(predict=range(2)), None, None, None, tmp_path)
     monkeypatch.setattr(grpo_proof.Work, "settings", None)
     monkeypatch.setattr(grpo_proof.Work, "prompts", lambda self, questions: [])

@@ -1,4 +1,4 @@
-"""rl/gym/client.py and audit.py: questions are the package's own and the same in every process, answers score what the package
+"""rl/rewards/gym/client.py and audit.py: questions are the package's own and the same in every process, answers score what the package
 says, farmable families are found out. The oracle (gym_oracle.py) is the package itself in a process of its own, unlocked."""
 import contextlib
 import json
@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rl.datalog import Sample
 from rl.errors import InputError
-from rl.gym.audit import FARMED_RAW, audit, refused
-from rl.gym.client import SYSTEM, Gym, Question, UnusableSeeds, readings
-from rl.gym.families import Family, parse_families
-from rl.gym.tasks import GYM_VERDICTS, GymGrader
-from rl.safe_grading import grade_safely
+from rl.rewards.base import GradedSample
+from rl.rewards.grading import grade_safely
+from rl.rewards.gym.client import SYSTEM, Family, Gym, Question, UnusableSeeds, parse_families, readings
+from rl.rewards.gym.questions import FARMED_RAW, GYM_VERDICTS, GymGrader, audit, refused
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = ("basic_arithmetic", "propositional_logic", "word_sorting", "leg_counting", "letter_counting", "chain_sum")
@@ -302,7 +300,7 @@ def test_grades_for_the_loop(gym):
     assert [g.reward for g in grades] == [1.0, 0.75, 0.0, 0.0] and [g.correct for g in grades] == [True, False, False, False]
     assert [(g.scores["strict"], g.scores["lenient"]) for g in grades] == [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0), (0.0, 0.0)]
     assert grades[0].code == "140" and grades[3].detail == "raised ValueError" and grades[0].detail == ""
-    assert [Sample.of(text, 3, "stop", g).reward for (_, text), g in zip(answers, grades, strict=True)] == [1.0, 0.75, 0.0, 0.0]
+    assert [GradedSample.of(text, 3, "stop", g).reward for (_, text), g in zip(answers, grades, strict=True)] == [1.0, 0.75, 0.0, 0.0]
 
 
 # The audit
@@ -420,8 +418,8 @@ def test_nothing_is_left_behind_when_closed():
 HANGS = """
 import os, signal, sys, threading, time
 sys.path.insert(0, {root!r})
-from rl.gym.client import Gym
-from rl.gym.families import Family
+from rl.rewards.gym.client import Gym
+from rl.rewards.gym.client import Family
 gym = Gym(seconds=60)
 question, = gym.questions(Family("string_insertion"), [1])
 threading.Thread(target=lambda: gym.score([(question, "9**9**9")]), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Answers that are code, against rl/gym/_scoring.py: nothing gets out, nothing hangs, and the answers beside them keep
+"""Answers that are code, against rl/rewards/gym/scoring.py: nothing gets out, nothing hangs, and the answers beside them keep
 their scores. The scorers of these families run the answer; that they do, unlocked, is shown first."""
 import json
 import os
@@ -10,9 +10,8 @@ import time
 
 import pytest
 
-from rl.gym import _scoring
-from rl.gym.client import Gym
-from rl.gym.families import Family
+from rl.rewards.gym.client import Family, Gym
+from rl.rewards.gym.scoring import Child
 from tests.test_gym import alive, gone_soon, oracle
 
 RUN_ANSWERS = ("string_insertion", "spiral_matrix", "binary_matrix", "n_queens", "countdown", "puzzle24",
@@ -159,7 +158,7 @@ def test_an_answer_that_is_run_is_run_alone(gym, question, innocent):
 
 def test_a_busy_machine_makes_nothing_late():
     """Out of wall time with CPU time left: running means starved and goes on, asleep means late, and there is an end."""
-    child = object.__new__(_scoring.Child)
+    child = object.__new__(Child)
     child.pid = os.getpid()    # which runs while it asks
     child.clock = (~child.pid << 3) | 2
     used, now = time.clock_gettime(child.clock), time.monotonic()
@@ -218,8 +217,8 @@ def test_no_child_outlives_its_answer(gym, question):
 LOCKS = """
 import json, os, socket, sys
 sys.path.insert(0, {root!r})
-from rl.gym import _worker as worker
-kernel, scoring = worker._loaded("../_sandbox_kernel"), worker._loaded("_scoring")
+from rl.rewards.gym import worker
+kernel, scoring = worker._loaded("../../sandbox/inside/kernel"), worker._loaded("scoring")
 
 def refused(call, *args):
     try:

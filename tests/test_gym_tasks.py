@@ -1,6 +1,6 @@
 """TASKS=reasoning_gym and COMBINE=reasoning_gym: which questions, who scores them, what is refused, and the commands on them.
 
-What a question and a score are is rl/gym/client.py's (test_gym.py); which seeds grpo_proof.py takes, test_proof.py's."""
+What a question and a score are is rl/rewards/gym/client.py's (test_gym.py); which seeds grpo_proof.py takes, test_proof.py's."""
 
 import json
 import os
@@ -13,18 +13,18 @@ import pytest
 import query
 import run_probe
 import train_grpo
-from rl import command, config, graders
-from rl.datalog import read_rows
-from rl.device import explain_memory
+from rl import command
 from rl.errors import InputError
 from rl.evaluation.probe import ProbeGrader
-from rl.graders import check_tasks, grader_of, judge_of, objective_of_rewards, open_judge, runs_code
-from rl.gym import tasks as gym_tasks
-from rl.gym.client import Question
-from rl.gym.families import Family
-from rl.gym.tasks import EVALUATE_FROM, GymGrader, provide, training_questions
-from rl.safe_grading import grade_rows
-from rl.taskset import load_tasks
+from rl.rewards.grading import grade_rows
+from rl.rewards.gym import questions
+from rl.rewards.gym.client import Family, Question
+from rl.rewards.gym.questions import EVALUATE_FROM, GymGrader, Score, drawn, judge, provide, training_questions
+from rl.rewards.setup import build_objective, check_tasks, grader_of, judge_of, objective_of_rewards, open_judge, runs_code
+from rl.run.files import read_rows
+from rl.settings import config
+from rl.tasks import load_tasks
+from rl.training.device import explain_memory
 from tasks.word_problems import TextTask
 from tests.test_proof import FakeGym
 from tests.test_train import assert_same_run
@@ -58,7 +58,7 @@ def test_training_and_held_out_questions_share_nothing():
     assert not {task.text for task in train} & {task.text for task in unseen}
     every = load_tasks(settings(split="all").data)
     assert {task.name for task in every} == {task.name for task in [*train, *unseen]}
-    assert gym_tasks.drawn.cache_info().misses == 1, "each split started a worker of its own"
+    assert drawn.cache_info().misses == 1, "each split started a worker of its own"
 
 
 def test_n_tasks_takes_the_first_of_a_fixed_order():
@@ -85,7 +85,7 @@ def test_a_question_that_reads_like_a_held_out_one_is_not_trained_on():
 def test_model_families_as_text_and_as_a_list(monkeypatch):
     """FAMILIES' own text, or one text a family; asked for again, nothing is made again."""
     asked = []
-    monkeypatch.setattr(gym_tasks, "drawn", lambda *arguments: asked.append(arguments) or ((), ()))
+    monkeypatch.setattr(questions, "drawn", lambda *arguments: asked.append(arguments) or ((), ()))
     provide("", "gcd,chain_sum:max_terms=3")
     provide("", ["gcd", "chain_sum:max_terms=3"], tasks=5, held_out=0)
     assert asked == [("gcd,chain_sum:max_terms=3", 1000, 100), ("gcd,chain_sum:max_terms=3", 5, 0)]
@@ -122,9 +122,9 @@ def test_the_judge_is_the_families_own(capsys):
         pid = worker.worker.pid
         assert worker.seconds == 7.5 and worker.description.startswith("reasoning-gym 0.") and Path(f"/proc/{pid}").exists()
         with pytest.raises(InputError, match="cannot be used: rush_hour: its own answers do not .*Leave them out") as error:
-            gym_tasks.judge(worker, [Family("rush_hour"), Family("gcd")])
+            judge(worker, [Family("rush_hour"), Family("gcd")])
         assert "gcd" not in str(error.value) and not capsys.readouterr().err
-        gym_tasks.judge(worker, [Family("gcd"), Family("chain_sum")])
+        judge(worker, [Family("gcd"), Family("chain_sum")])
         marked = capsys.readouterr().err.splitlines()
     assert len(marked) == 1 and "gcd: always '1' earns" in marked[0] and "without any skill" in marked[0]
     assert worker.worker.pid is None and not Path(f"/proc/{pid}").exists()
@@ -135,7 +135,7 @@ class FakeJudge:
 
     def score(self, pairs):
         found = {"right": (1.0, True, True, ""), "half": (0.5, False, True, ""), "slow": (0.0, False, False, "took too long")}
-        return [gym_tasks.Score(*found.get(text.strip(), (0.0, False, False, ""))) for _, text in pairs]
+        return [Score(*found.get(text.strip(), (0.0, False, False, ""))) for _, text in pairs]
 
 
 QUESTION = Question(Family("gcd"), 1, "What?", "right")
@@ -178,7 +178,7 @@ class ScoreAndShort:
 def test_an_objective_of_ones_own_may_ask_for_the_score(tmp_path, monkeypatch):
     """Beside other rewards; what is right stays the family's word, and its strict and lenient scores stay in the log."""
     for kind in ("reward", "objective"):
-        registered = graders.build_objective.__globals__["_REGISTERED"]
+        registered = build_objective.__globals__["_REGISTERED"]
         monkeypatch.setitem(registered, kind, dict(registered[kind]))
     (tmp_path / "mine.py").write_text(PLUGIN)
     found = graded({"plugins": tmp_path / "mine.py", "combine": "score_and_short"}, ["right", "half", "no"])

@@ -6,17 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rl import config, held_out
-from rl.combinations import training_problems
 from rl.errors import InputError
-from rl.evaluation import probe as probe_module
-from rl.evaluation.probe import EVAL_STEP, PROBE_STEP, Probed, ProbeGrader
-from rl.generate import Rollouts
-from rl.held_out import Evaluation, eval_metrics
-from rl.loop import Prompt
-from rl.progress import evaluations
-from rl.settings import DataSettings
-from rl.taskset import evaluation_tasks, load_tasks
+from rl.evaluation import probe
+from rl.evaluation.probe import EVAL_STEP, PROBE_STEP, HeldOutEvaluation, Probed, ProbeGrader, eval_metrics
+from rl.run.progress import evaluations
+from rl.settings import config
+from rl.settings.checks import training_problems
+from rl.settings.declared import DataSettings
+from rl.tasks import Prompt, evaluation_tasks, load_tasks
+from rl.training.sampler import Rollouts
 from tests.test_probe import ENTROPY, GROUPS, sample
 
 
@@ -57,13 +55,13 @@ def test_what_cannot_be_meant_is_refused(values, words):
 @pytest.mark.parametrize("steps, every", [(1, 1), (6, 4), (6, 3), (7, 10), (80, 20)])
 def test_evaluations_are_due_before_the_first_step_at_multiples_and_at_the_end(steps, every):
     """The steps themselves, and as many of them from each step on as the time to go counts."""
-    evaluation = Evaluation([None], None, settings(steps=steps, eval_every=every))
+    evaluation = HeldOutEvaluation([None], None, settings(steps=steps, eval_every=every))
     due = [step for step in range(steps + 1) if evaluation.due(step)]
 
     assert due == sorted({*range(0, steps + 1, every), steps})
     for step in range(steps + 1):
         assert evaluations(step, steps, every) == sum(later >= step for later in due)
-    assert evaluations(0, steps, 0) == 0 and not Evaluation([], None, settings(steps=steps)).due(steps)
+    assert evaluations(0, steps, 0) == 0 and not HeldOutEvaluation([], None, settings(steps=steps)).due(steps)
 
 
 def test_a_row_by_hand():
@@ -93,12 +91,12 @@ def test_no_more_is_at_work_than_in_a_step(monkeypatch, samples, parts):
         def grade(self, pairs):
             return [SimpleNamespace(**sample()._asdict(), wall_s=0.0) for _ in pairs]
 
-    monkeypatch.setattr(probe_module, "sample", fake_sample)
-    monkeypatch.setattr(probe_module, "step_key", lambda seed, step: keys.append((seed, step)))
-    monkeypatch.setattr(held_out.ProbeGrader, "on", lambda *_: ProbeGrader(Alike(), Alike()))
+    monkeypatch.setattr(probe, "sample_completions", fake_sample)
+    monkeypatch.setattr(probe, "step_key", lambda seed, step: keys.append((seed, step)))
+    monkeypatch.setattr(ProbeGrader, "on", lambda *_: ProbeGrader(Alike(), Alike()))
     prompts = [Prompt(SimpleNamespace(name=f"t{n}"), [], [1]) for n in range(5)]
     chosen = settings(eval_every=1, eval_samples=samples, tasks_per_step=3, group=4, seed=7)
-    row = Evaluation.on(None, prompts, chosen).of(None, None)
+    row = HeldOutEvaluation.on(None, prompts, chosen).of(None, None)
 
     assert [count for count, *_ in asked] == parts and {(n, slots) for _, n, slots in asked} == {(samples, parts[0])}
     assert max(count * samples for count in parts) <= 12 and row["eval/samples"] == 5 * samples

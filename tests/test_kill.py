@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rl import checkpoint
+from rl.training import checkpoint
 from tests.test_train import assert_same_run, environ, start
 
 KILLS, STEPS = int(os.environ.get("KILLS", "30")), 64

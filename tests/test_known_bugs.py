@@ -10,16 +10,24 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.sandbox_report import descendants
 from qwen2_jax import forward
-from rl import config, generate, grpo, loop, lora
-from rl.datalog import Group, RunLog, read_rows
-from rl.device import Compiling
-from rl.measuring import sandbox_report
-from rl.objectives import Objective
-from rl.packing import bucket, pack, pack_groups
-from rl.reward import Grade, Grader
+from rl.rewards.base import Grade, GradedGroup
+from rl.rewards.lisp import ProgramGrader
+from rl.run.files import read_rows
+from rl.run.log import RunLog
 from rl.sandbox import Sandbox
-from rl.taskset import Task
+from rl.settings import config
+from rl.tasks import Prompt, Task
+from rl.training import lora
+from rl.training import update as update_module
+from rl.training.device import Compiling
+from rl.training.loss import Loss
+from rl.training.optimiser import AdamW, init_state
+from rl.training.packing import bucket, pack, pack_groups
+from rl.training.sampler import Rollouts, SamplingParams, generate, record, row_keys, step_key
+from rl.training.step import advantages_of, length_penalties, rewards_of, train_step
+from rl.training.update import hidden_states, update
 from tests import small_model
 from tests.test_grpo import ADVANTAGES, assert_close, plain_gradient, plain_loss, rollouts
 
@@ -54,12 +62,12 @@ def a_step(state, grader, step=0, lengths=(5, 9), stop_ids=NEVER_ENDS, **changes
     """train_step() of the small model on prompts of these lengths: (state, groups, metrics)."""
     model = small_model.model(stop_ids)
     model.chat.decode = lambda ids: " ".join(map(str, ids))
-    prompts = [loop.Prompt(SimpleNamespace(name=f"t{n}"), [], small_model.prompt(n)) for n in lengths]
-    return loop.train_step(model, state, prompts, grader, settings_of(**changes), step)
+    prompts = [Prompt(SimpleNamespace(name=f"t{n}"), [], small_model.prompt(n)) for n in lengths]
+    return train_step(model, state, prompts, grader, settings_of(**changes), step)
 
 
 def new_state():
-    return grpo.init_state(lora.init(jax.random.key(0), CFG, 4, 8.0))
+    return init_state(lora.init(jax.random.key(0), CFG, 4, 8.0))
 
 
 def pairs_of(state):
@@ -84,9 +92,9 @@ def eight_rows():
     def packed(rows, objective, logprobs):
         return pack(small_model.prompt(9), [ids[n] for n in rows], [logprobs[n] for n in rows], advantage[list(rows)], objective)
 
-    whole = packed(range(8), Objective(), [np.zeros(n, np.float32) for n in LENGTHS])
-    hidden = grpo.hidden_states(PARAMS, ADAPTER, whole, CFG, "full")
-    own = np.asarray(grpo.logprobs(hidden, PARAMS, whole, CFG, Objective(), VOCAB))
+    whole = packed(range(8), Loss(), [np.zeros(n, np.float32) for n in LENGTHS])
+    hidden = hidden_states(PARAMS, ADAPTER, whole, CFG, "full")
+    own = np.asarray(update_module.logprobs(hidden, PARAMS, whole, CFG, Loss(), VOCAB))
     logprobs = np.split(own[: sum(LENGTHS)] + rng.normal(0, 0.25, sum(LENGTHS)).astype(np.float32), np.cumsum(LENGTHS)[:-1])
 
     def updated(cut, objective):
@@ -97,7 +105,7 @@ def eight_rows():
 
 def updated_by(groups, objective):
     """(loss, gradient) of an update: a first moment from zero is (1 - beta1) times the gradient that it was given."""
-    state, metrics = grpo.update(PARAMS, grpo.init_state(ADAPTER), groups, CFG, objective, grpo.AdamW(max_grad_norm=0), VOCAB)
+    state, metrics = update(PARAMS, init_state(ADAPTER), groups, CFG, objective, AdamW(max_grad_norm=0), VOCAB)
     return metrics["loss"], jax.tree.map(lambda m: m / (1 - 0.9), state.mu)
 
 
@@ -106,7 +114,7 @@ def updated_by(groups, objective):
 @pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo", "gspo", "cispo"])
 def test_the_cut_does_not_matter(eight_rows, loss):
     """Eight rows of 1 to 64 tokens in pieces of 8, 4, 2 and 1, forwards and backwards: one gradient, one logged loss."""
-    objective = Objective(loss=loss, logit_chunk=64)
+    objective = Loss(loss=loss, logit_chunk=64)
     want_loss, want = eight_rows(CUTS[8], objective)
     for cut in (CUTS[4], CUTS[2], CUTS[1], CUTS[2][::-1]):
         found_loss, found = eight_rows(cut, objective)
@@ -120,7 +128,7 @@ def test_the_cut_does_not_matter(eight_rows, loss):
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_the_size_of_a_chunk_does_not_matter(eight_rows, chunk):
     """One position at a time, chunks that cut through rows, and all at once: the gradient and loss of chunks of 64."""
-    (want_loss, want), (found_loss, found) = (eight_rows(CUTS[8], Objective(logit_chunk=size)) for size in (64, chunk))
+    (want_loss, want), (found_loss, found) = (eight_rows(CUTS[8], Loss(logit_chunk=size)) for size in (64, chunk))
     assert found_loss == pytest.approx(want_loss, rel=1e-5)
     assert_close(found, want, 1e-5)
 
@@ -128,7 +136,7 @@ def test_the_size_of_a_chunk_does_not_matter(eight_rows, chunk):
 @pytest.mark.known_bug(1)
 def test_an_update_divides_by_all_its_tokens():
     """Loss and gradient as `update` itself makes them are the plain formula's over separate rows, two groups together."""
-    out, objective = rollouts(), Objective(logit_chunk=16)
+    out, objective = rollouts(), Loss(logit_chunk=16)
     found_loss, found = updated_by(pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), objective), objective)
     want_loss, want = plain_gradient(out, lambda logits: plain_loss(logits, out, ADVANTAGES.ravel()))
 
@@ -161,13 +169,13 @@ A, B, EOS, PAD = 20, 21, small_model.STOP_IDS[0], 0    # PAD: what the sampler f
     ([A, B, PAD, PAD], 4, "length")], ids=str)
 def test_masks_are_positions(drawn, length, finish):
     """Up to and with the first stop id: what follows it is out, whatever it is; an id that looks like padding is in."""
-    out = generate.Rollouts([[5, 6]], np.zeros(2, int), *(np.zeros((2, 4), kind) for kind in (np.int32, np.float32, np.float32)),
+    out = Rollouts([[5, 6]], np.zeros(2, int), *(np.zeros((2, 4), kind) for kind in (np.int32, np.float32, np.float32)),
                             np.zeros(2, np.int32), ["length"] * 2)
     block = np.array([drawn, [A, EOS, A, A]]), np.full((2, 4), -1.5), np.ones((2, 4))
-    generate.record(out, np.arange(2), np.zeros(2, bool), block, 0, 4, small_model.STOP_IDS)
+    record(out, np.arange(2), np.zeros(2, bool), block, 0, 4, small_model.STOP_IDS)
     assert (out.length_B.tolist(), out.finish_B) == ([length, 2], [finish, "stop"])
 
-    group, = pack_groups(out, np.array([[1, -1]], np.float32), np.ones((1, 2), bool), Objective(logit_chunk=8))
+    group, = pack_groups(out, np.array([[1, -1]], np.float32), np.ones((1, 2), bool), Loss(logit_chunk=8))
     counted = group.sampled.weight_M > 0
     assert counted.tolist() == [True] * (length + 2) + [False] * (6 - length)
     assert group.sampled.target_M[counted].tolist() == drawn[:length] + [A, EOS]
@@ -177,11 +185,11 @@ def test_masks_are_positions(drawn, length, finish):
 @pytest.mark.known_bug(3)
 def test_a_padding_id_that_is_sampled_is_trained_on():
     """Among hundreds of real samples, id 0 in the middle of a row counts as any other: each row has all its eight tokens."""
-    keys = generate.row_keys(generate.step_key(0, 0), ["t"], 256)
-    out = generate.generate(small_model.model(NEVER_ENDS), None, [small_model.prompt(5)], 256,
-                            generate.Sampling(1000.0, max_new_tokens=8, block=8), keys)
+    keys = row_keys(step_key(0, 0), ["t"], 256)
+    out = generate(small_model.model(NEVER_ENDS), None, [small_model.prompt(5)], 256,
+                            SamplingParams(1000.0, max_new_tokens=8, block=8), keys)
     assert (out.ids_BT[:, :-1] == PAD).any(), "none was sampled"
-    group, = pack_groups(out, np.ones((1, 256), np.float32), np.ones((1, 256), bool), Objective())
+    group, = pack_groups(out, np.ones((1, 256), np.float32), np.ones((1, 256), bool), Loss())
     assert group.n_tokens == 256 * 8
 
 
@@ -189,9 +197,9 @@ def test_a_padding_id_that_is_sampled_is_trained_on():
 
 def greedy(prompts, stop_ids=NEVER_ENDS, adapter=ADAPTER):
     """Each prompt's ids, 32 at most, and their log-probabilities; sampled twice, so that ended rows are dropped as well."""
-    keys = generate.row_keys(generate.step_key(0, 0), [str(len(ids)) for ids in prompts], 2)
-    sampling = generate.Sampling(0.0, max_new_tokens=32, block=8)
-    out = generate.generate(small_model.model(stop_ids), adapter, prompts, 2, sampling, keys)
+    keys = row_keys(step_key(0, 0), [str(len(ids)) for ids in prompts], 2)
+    sampling = SamplingParams(0.0, max_new_tokens=32, block=8)
+    out = generate(small_model.model(stop_ids), adapter, prompts, 2, sampling, keys)
     assert out.ids_BT[::2].tolist() == out.ids_BT[1::2].tolist()
     rows = zip(out.ids_BT, out.logprobs_BT, out.length_B, strict=True)
     return [(ids[:n].tolist(), logprobs[:n]) for ids, logprobs, n in rows][::2]
@@ -248,7 +256,7 @@ def test_the_sampler_has_the_new_weights_at_once():
 @pytest.mark.parametrize("temperature", [0.7, 1.3])
 def test_sampler_and_trainer_agree_at_a_temperature(temperature):
     """Log-probabilities differ by rounding alone, so the first ratio is 1 and nothing is clipped, with bounds of 1e-4 too."""
-    state = grpo.init_state(ADAPTER)
+    state = init_state(ADAPTER)
     _, _, metrics = a_step(state, Dealing(MIXED), temperature=temperature, eps_low=1e-4, eps_high=1e-4)
 
     assert 0 < metrics["sampling/sampling_logp_difference/max"] < 1e-4 and metrics["trained_tokens"] == 128
@@ -285,10 +293,10 @@ def judged_by_length(correct_PN, style_PN, length_PN, **changes):
     """(rewards trained on, advantages) of groups of answers with these lengths, the length penalty on."""
     settings = settings_of(overlong="penalise", max_new_tokens=400, overlong_tokens=350, overlong_penalty=1, **changes)
     rows = zip(correct_PN, style_PN, length_PN, strict=True)
-    groups = [Group("t", [], [SimpleNamespace(correct=c, reward=c * (1 + 0.5 * s), tokens=n)
+    groups = [GradedGroup("t", [], [SimpleNamespace(correct=c, reward=c * (1 + 0.5 * s), tokens=n)
                               for c, s, n in zip(*row, strict=True)]) for row in rows]
-    reward_PN = loop.rewards_of(groups, None, loop.length_penalties(groups, settings))
-    return reward_PN, loop.advantages_of(reward_PN, settings)
+    reward_PN = rewards_of(groups, None, length_penalties(groups, settings))
+    return reward_PN, advantages_of(reward_PN, settings)
 
 
 @pytest.mark.known_bug(16)
@@ -418,7 +426,7 @@ def test_what_hangs_is_ended(box, name):
 
     assert hung.verdict in verdicts and hung.cpu_s < 0.3 + 1 and len(hung.stdout) <= 2048
     assert honest.verdict == "pass"
-    assert not any(sandbox_report.descendants(pid) for pid in box.server_pids())
+    assert not any(descendants(pid) for pid in box.server_pids())
 
 
 CHEATS = {
@@ -459,9 +467,9 @@ CHEATS = {
 @pytest.mark.known_bug(14)
 def test_cheats_are_worth_nothing(box):
     """Through the training grader: the honest answer is paid, no cheat is worth anything, and none costs a grader failure."""
-    grades = Grader(box, [TASK], 0.5, 1).grade([(TASK, HONEST), *((TASK, source) for source in CHEATS.values())])
+    grades = ProgramGrader(box, [TASK], 0.5, 1).grade([(TASK, HONEST), *((TASK, source) for source in CHEATS.values())])
 
     assert grades[0].correct and grades[0].reward > 1
     got = {name: (grade.reward, grade.correct) for name, grade in zip(CHEATS, grades[1:], strict=True)}
     assert got == dict.fromkeys(CHEATS, (0.0, False))
-    assert Grader(box, [TASK], 0.5, 2).grade([(TASK, HONEST + "# again")])[0].correct
+    assert ProgramGrader(box, [TASK], 0.5, 2).grade([(TASK, HONEST + "# again")])[0].correct

@@ -10,14 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl import config, graders, grpo, loop, lora
-from rl.combining import check_scores
 from rl.errors import InputError
-from rl.generate import Rollouts, Sampling, generate, row_keys, step_key
-from rl.hidden import AT_ONCE, hidden_of
-from rl.latent import EXTRA, LatentObjective
 from rl.models import pretrained
-from rl.registry import TrainingSample, build_objective
+from rl.registry import build_objective
+from rl.rewards.base import TrainingSample
+from rl.rewards.combining import EXTRA, LatentObjective, check_scores
+from rl.rewards.setup import RewardGrader, grader_of, objective_of_rewards
+from rl.settings import config
+from rl.tasks import Prompt
+from rl.training import lora
+from rl.training.lora import adapter_key
+from rl.training.optimiser import init_state
+from rl.training.sampler import Rollouts, SamplingParams, generate, row_keys, step_key
+from rl.training.step import train_step
+from rl.training.update import AT_ONCE, hidden_of
 from tasks.word_problems import TextTask
 from tests import small_model
 
@@ -35,8 +41,8 @@ class Widths(LatentObjective):
 
 def graded(objective, texts, hidden):
     settings = config.load({"COMBINE": "latent"}).settings
-    grader = graders.grader_of(None, TASKS, settings)
-    grader = graders.RewardGrader(objective, grader._rewards)
+    grader = grader_of(None, TASKS, settings)
+    grader = RewardGrader(objective, grader._rewards)
     return grader.grade_samples(TASKS[:1] * len(texts), texts, [4] * len(texts), ["stop"] * len(texts), hidden)
 
 
@@ -50,7 +56,7 @@ def test_the_states_are_those_that_transformers_has(tiny_model):
     source = pretrained.resolve(str(tiny_model))
     model = pretrained.load(source, np.float32)
     prompts, N = [model.chat.encode(task.messages()) for task in TASKS], AT_ONCE + 3
-    rollouts = generate(model, None, prompts, N, Sampling(max_new_tokens=12), row_keys(step_key(0, 0), ["a", "b"], N))
+    rollouts = generate(model, None, prompts, N, SamplingParams(max_new_tokens=12), row_keys(step_key(0, 0), ["a", "b"], N))
     rollouts = rollouts._replace(length_B=1 + np.arange(2 * N) % 12)    # as if rows had stopped there
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).model.eval()
 
@@ -132,7 +138,7 @@ def test_code_that_is_no_objective_is_refused(tmp_path, text, named):
     """With what it lacks, before anything is loaded."""
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(InputError, match=named):
-        graders.objective_of_rewards(config.load({"COMBINE": f"{tmp_path / 'mine.py'}:Mine"}).settings)
+        objective_of_rewards(config.load({"COMBINE": f"{tmp_path / 'mine.py'}:Mine"}).settings)
 
 
 def test_outside_code_says_so_once(tmp_path):
@@ -169,11 +175,11 @@ def test_a_reward_on_states_trains():
             "SHUFFLE_REWARDS": str(shuffle), "RECHECK_SHARE": "0", "COMBINE": "latent"}).settings
         settings = replace(settings, model=replace(settings.model, remat="none"))
         model.chat.decode = lambda ids: "x"
-        grader = graders.RewardGrader(Along(), {"zero": lambda samples: [0.0] * len(samples)})
-        prompts = [loop.Prompt(task, task.messages(), small_model.prompt(5, seed=i)) for i, task in enumerate(TASKS)]
-        state, means = grpo.init_state(lora.init(grpo.adapter_key(0), small_model.CFG, 4, 8.0)), []
+        grader = RewardGrader(Along(), {"zero": lambda samples: [0.0] * len(samples)})
+        prompts = [Prompt(task, task.messages(), small_model.prompt(5, seed=i)) for i, task in enumerate(TASKS)]
+        state, means = init_state(lora.init(adapter_key(0), small_model.CFG, 4, 8.0)), []
         for step in range(20):
-            state, groups, _ = loop.train_step(model, state, prompts, grader, settings, step)
+            state, groups, _ = train_step(model, state, prompts, grader, settings, step)
             means.append(np.mean([sample.reward for group in groups for sample in group.samples]))
         return np.mean(means[-4:]) - np.mean(means[:4])
     gained, by_chance = course(False), course(True)

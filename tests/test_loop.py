@@ -6,31 +6,32 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rl import loop
-from rl.advantages import advantages
-from rl.datalog import Group
 from rl.errors import InputError
-from rl.generate import Rollouts
-from rl.objectives import denominator
-from rl.settings import DataSettings, GenerationSettings, ObjectiveSettings, Settings, TrainerSettings
-from rl.signals import EXIT_CODES, Interrupted, Signals
-from rl.taskset import load_tasks
+from rl.rewards.base import GradedGroup
+from rl.run.signals import EXIT_CODES, Interrupted, Signals
+from rl.settings.declared import DataSettings, GenerationSettings, ObjectiveSettings, Settings, TrainerSettings
+from rl.tasks import Prompt, encode_prompts, load_tasks
+from rl.training import step
+from rl.training.advantages import advantages
+from rl.training.loss import denominator, loss_of
+from rl.training.sampler import Rollouts
+from rl.training.step import advantages_of, extra_metrics, length_penalties, over_passes, rewards_of
 
 
 def groups(*rewards):
-    return [Group("t", [], [SimpleNamespace(reward=r) for r in row]) for row in rewards]
+    return [GradedGroup("t", [], [SimpleNamespace(reward=r) for r in row]) for row in rewards]
 
 
 def test_rewards_are_the_grades():
     """One row a group; a failed grade stays NaN."""
-    reward = loop.rewards_of(groups([1.0, 0.0], [float("nan"), 1.5]))
+    reward = rewards_of(groups([1.0, 0.0], [float("nan"), 1.5]))
     np.testing.assert_array_equal(reward, [[1, 0], [np.nan, 1.5]])
 
 
 def test_shuffled_rewards_are_dealt_out_at_random():
     """The control arm keeps the step's rewards and breaks their tie to samples; the same (seed, step) deals the same."""
     graded = groups(np.arange(8.0), np.arange(8.0, 16))
-    plain, one, again, other = (loop.rewards_of(graded, by) for by in (None, (0, 1), (0, 1), (0, 2)))
+    plain, one, again, other = (rewards_of(graded, by) for by in (None, (0, 1), (0, 1), (0, 2)))
 
     assert sorted(one.ravel()) == sorted(plain.ravel()) and one.shape == plain.shape
     assert (one == again).all() and (one != other).any() and (one != plain).any()
@@ -64,10 +65,10 @@ def world(monkeypatch):
         settings = replace(settings, **sections)
         left = {name: list(values) for name, values in rewards.items()}
         grader = SimpleNamespace(grade=lambda pairs: [judgement(left[task.name].pop(0)) for task, _ in pairs])
-        prompts = [loop.Prompt(SimpleNamespace(name=name), [], list(lengths)) for name in names[:most]]
-        return loop.collect(None, None, prompts, grader, settings, 0)
+        prompts = [Prompt(SimpleNamespace(name=name), [], list(lengths)) for name in names[:most]]
+        return step.collect(None, None, prompts, grader, settings, 0)
 
-    monkeypatch.setattr(loop, "sample", fake_sample)
+    monkeypatch.setattr(step, "sample_completions", fake_sample)
     return collected, rounds
 
 
@@ -86,7 +87,7 @@ def test_groups_without_signal_are_replaced_in_the_order_of_the_tasks(world):
     assert batch.rollouts.ids_BT[:, 0].tolist() == [1] * 8 + [2] * 4 + [3] * 4
     assert batch.advantage_PN.shape == (4, 4) and len(batch.rollouts.finish_B) == len(batch.grading_s) == 16
     dynamic = Settings(generation=GenerationSettings(dynamic_sampling=True))
-    metrics = loop.extra_metrics(batch, loop.objective_of(dynamic), dynamic)
+    metrics = extra_metrics(batch, loss_of(dynamic), dynamic)
     assert metrics == {"sampled_groups": 4, "discarded_groups": 2}
 
 
@@ -104,7 +105,7 @@ def test_without_dynamic_sampling_there_is_one_round(world):
     """All prompts given, whatever their signal."""
     collect, rounds = world
     batch = collect({"a": WRONG, "b": WRONG}, per_step=2, most=2)
-    assert rounds == [["a", "b"]] and not batch.signal_P.any() and loop.extra_metrics(batch, 0, Settings()) == {}
+    assert rounds == [["a", "b"]] and not batch.signal_P.any() and extra_metrics(batch, 0, Settings()) == {}
 
 
 def test_cut_samples_leave_the_loss_but_not_the_comparison(world):
@@ -129,9 +130,9 @@ def test_only_right_answers_pay_for_length(world):
 
     np.testing.assert_allclose(batch.advantage_PN[0], (reward - reward.mean()) / reward.std(), rtol=1e-6)
     assert batch.signal_P.tolist() == [True, False]
-    assert loop.extra_metrics(batch, 1, settings) == {"rewards/overlong/mean": pytest.approx(-0.75 / 8)}
+    assert extra_metrics(batch, 1, settings) == {"rewards/overlong/mean": pytest.approx(-0.75 / 8)}
     hardest = replace(settings, objective=replace(o, overlong_penalty=1.0))
-    least = loop.rewards_of(batch.groups, None, loop.length_penalties(batch.groups, hardest))
+    least = rewards_of(batch.groups, None, length_penalties(batch.groups, hardest))
     assert least[0].min() >= least[1].max()
 
 
@@ -144,16 +145,16 @@ def test_which_advantage_the_settings_mean(o, kind, scaled):
     """auto leaves the scale out where the loss or the advantage was defined without; std and none decide otherwise."""
     o = ObjectiveSettings(**o)
     reward = np.array([[0, 1.5, 0, 1.0]])
-    np.testing.assert_array_equal(loop.advantages_of(reward, Settings(objective=o)), advantages(reward, kind, scaled, o.pass_k))
+    np.testing.assert_array_equal(advantages_of(reward, Settings(objective=o)), advantages(reward, kind, scaled, o.pass_k))
 
 
 def test_the_objective_has_the_bounds_of_its_ratio():
     """gspo takes its own; dr_grpo's constant is MAX_NEW_TOKENS times the samples of a step."""
-    o = loop.objective_of(Settings())
+    o = loss_of(Settings())
     assert (o.loss, o.eps_low, o.eps_high, o.entropy_bonus, o.kl_beta, o.needs_no_signal) == ("dapo", 0.2, 0.28, 0, 0, False)
-    o = loop.objective_of(Settings(objective=ObjectiveSettings(loss="gspo", kl_beta=0.1)))
+    o = loss_of(Settings(objective=ObjectiveSettings(loss="gspo", kl_beta=0.1)))
     assert (o.eps_low, o.eps_high, o.needs_no_signal) == (3e-4, 4e-4, True)
-    o = loop.objective_of(Settings(objective=ObjectiveSettings(loss="dr_grpo")))
+    o = loss_of(Settings(objective=ObjectiveSettings(loss="dr_grpo")))
     assert denominator(o, 5, 2) == 192 * 8 * 8
 
 
@@ -161,24 +162,24 @@ def test_several_updates_make_one_row():
     """Counts add up, maxima stay maxima, the rest is averaged."""
     passes = [{"loss": 1.0, "x/max": 3.0, "skipped_steps": 1, "trained_tokens": 5},
               {"loss": 2.0, "x/max": 1.0, "skipped_steps": 0, "trained_tokens": 5}]
-    assert loop.over_passes(passes) == {"loss": 1.5, "x/max": 3.0, "skipped_steps": 1, "trained_tokens": 10}
+    assert over_passes(passes) == {"loss": 1.5, "x/max": 3.0, "skipped_steps": 1, "trained_tokens": 10}
 
 
 def test_prompts_are_prepared_once_and_too_long_ones_named():
     """Each task becomes messages and ids; all that exceed the limit are listed with their length."""
     tasks = load_tasks(DataSettings(task_names="gcd,factorial"))
     chat = SimpleNamespace(encode=lambda said: list(range(len(said[1]["content"]))))
-    prompts = loop.prepare(tasks, chat, False, 5000)
+    prompts = encode_prompts(tasks, chat, False, 5000)
 
     assert {p.task.name for p in prompts} == {"gcd", "factorial"} and all(p.ids for p in prompts)
     with pytest.raises(InputError, match=r"2 prompts.*MAX_PROMPT_TOKENS=3.*gcd \(\d+\)"):
-        loop.prepare(tasks, chat, False, 3)
+        encode_prompts(tasks, chat, False, 3)
 
 
 def test_the_style_hint_reaches_the_prompt():
     """STYLE_HINT adds a sentence, and nothing about style is said without it."""
     tasks, chat = load_tasks(DataSettings(task_names="gcd")), SimpleNamespace(encode=lambda said: [0])
-    plain, hinted = (loop.prepare(tasks, chat, hint, 10)[0].messages[1]["content"] for hint in (False, True))
+    plain, hinted = (encode_prompts(tasks, chat, hint, 10)[0].messages[1]["content"] for hint in (False, True))
     assert hinted.startswith(plain[:50]) and len(hinted) > len(plain) and "nested" in hinted and "nested" not in plain
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from qwen2_jax import SHAPES, forward
-from rl import lora, plan
+from model_config import PROJECTIONS, SHAPES, Spec, param_specs
+from qwen2_jax import forward, project
+from rl.training import lora
+from rl.training.memory import adapted_width
 from tests import small_model
 
 CFG, PARAMS, ADAPTER = small_model.CFG, small_model.params(), small_model.adapter()
@@ -34,7 +36,6 @@ def test_a_new_adapter_changes_nothing_and_a_trained_one_does():
 
 def test_the_adapter_is_added_as_its_formula_says():
     """x @ w + alpha / rank * (x @ a) @ b in float64 NumPy, for one projection."""
-    from qwen2_jax import project
     base, pair = PARAMS["layers"][0]["mlp"]["up_proj"], ADAPTER["layers"][0]["mlp"]["up_proj"]
     x = np.random.default_rng(0).standard_normal((5, CFG.hidden_size))
     w, a, b = (np.asarray(m, np.float64) for m in (base["weight"], pair["a"], pair["b"]))
@@ -46,9 +47,9 @@ def test_the_adapter_is_added_as_its_formula_says():
 def test_the_real_models_count():
     """Rank 16 on all seven projections of the 0.5B has 8,798,208 values."""
     shapes = jax.eval_shape(lambda: lora.init(jax.random.key(0), SHAPES["0.5B"], 16, 32.0))
-    assert lora.count(shapes) == 16 * plan.adapted_width(SHAPES["0.5B"]) == 8_798_208
+    assert lora.count(shapes) == 16 * adapted_width(SHAPES["0.5B"]) == 8_798_208
     two = jax.eval_shape(lambda: lora.init(jax.random.key(0), SHAPES["0.5B"], 16, 32.0, ("q_proj", "v_proj")))
-    assert lora.count(two) == 16 * plan.adapted_width(SHAPES["0.5B"], ["v_proj", "q_proj"]) == 16 * 24 * (2 * 896 + 896 + 128)
+    assert lora.count(two) == 16 * adapted_width(SHAPES["0.5B"], ["v_proj", "q_proj"]) == 16 * 24 * (2 * 896 + 896 + 128)
 
 
 def test_merged_parameters_give_the_same_logits():
@@ -81,8 +82,8 @@ TWO = ("down_proj", "v_proj")    # out of a layer's order on purpose
 
 def test_targets_are_all_there_is_of_a_new_adapter():
     """In every layer exactly the named projections, each starting as it would among all; everything else is the base model's."""
-    all_, two = (lora.init(jax.random.key(0), CFG, 4, 8.0, targets) for targets in (lora.PROJECTIONS, TWO))
-    assert lora.targets_of(all_) == list(lora.PROJECTIONS) and lora.targets_of(two) == ["v_proj", "down_proj"]
+    all_, two = (lora.init(jax.random.key(0), CFG, 4, 8.0, targets) for targets in (PROJECTIONS, TWO))
+    assert lora.targets_of(all_) == list(PROJECTIONS) and lora.targets_of(two) == ["v_proj", "down_proj"]
     assert lora.rank_of(two) == lora.rank_of(lora.init(jax.random.key(0), CFG, 4, 8.0, ("up_proj",))) == 4
     for layer, full in zip(two["layers"], all_["layers"], strict=True):
         assert [list(layer[part]) for part in layer] == [["v_proj"], ["down_proj"]]
@@ -145,7 +146,6 @@ def test_peft_loads_ours_to_the_same_logits(tmp_path):
         tie_word_embeddings=True, attn_implementation="eager")
     theirs = transformers.Qwen2ForCausalLM(config).eval()
     state = {}
-    from qwen2_jax import Spec, param_specs
     specs = jax.tree.leaves(param_specs(CFG), is_leaf=lambda leaf: isinstance(leaf, Spec))
     for spec, value in zip(specs, jax.tree.leaves(PARAMS), strict=True):
         value = np.array(value)

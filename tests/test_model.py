@@ -7,19 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qwen2_jax import (
-    SHAPES,
-    ModelConfig,
-    RopeScaling,
-    Spec,
-    forward,
-    head_logits,
-    padded_positions,
-    param_specs,
-    rope_frequencies,
-    run_layers,
-)
-from rl.generate import left_pad
+from attention import Causal
+from model_config import SHAPES, ModelConfig, RopeScaling, Spec, param_specs
+from qwen2_jax import forward, head_logits, padded_positions, rope_frequencies, run_layers
+from rl.training.sampler import left_pad
 from tests import small_model
 
 CFG, PARAMS, ADAPTER = small_model.CFG, small_model.params(), small_model.adapter()
@@ -92,7 +83,6 @@ def test_nothing_looks_ahead():
     def logit(embedded):
         positions = padded_positions(mask)
         params = {**PARAMS, "embed_tokens": embedded}
-        from attention import Causal
         hidden, _ = run_layers(params, ADAPTER, jnp.arange(10)[None], positions, Causal(mask), [None] * 2, CFG)
         return hidden[0, t].sum()
 

@@ -12,11 +12,14 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import validate_forward as validate
+from model_config import PROJECTIONS
 from qwen2_jax import forward
-from rl import generate, grpo, lora
 from rl.models import export, pretrained
-from rl.objectives import Objective
-from rl.packing import pack
+from rl.training import lora
+from rl.training.loss import Loss
+from rl.training.packing import pack
+from rl.training.sampler import SamplingParams, generate, row_keys, step_key
+from rl.training.update import group_gradient
 from tests.hub_folder import write_checkpoint
 from tests.small_model import adapter as random_adapter
 
@@ -111,9 +114,9 @@ def test_decoding_with_the_cache_is_the_full_forward(case, temperature):
     vocab = 267    # ids in use; the embedding has 272 rows
     model = SimpleNamespace(cfg=case.cfg, params=case.params, chat=SimpleNamespace(stop_ids=(7,), vocab_used=vocab))
     prompts = PROMPTS[1:3]
-    keys = generate.row_keys(generate.step_key(0, 0), ["a", "b"], 2)
-    sampling = generate.Sampling(max_new_tokens=12, block=6, temperature=temperature)
-    out = generate.generate(model, case.adapter, prompts, 2, sampling, keys)
+    keys = row_keys(step_key(0, 0), ["a", "b"], 2)
+    sampling = SamplingParams(max_new_tokens=12, block=6, temperature=temperature)
+    out = generate(model, case.adapter, prompts, 2, sampling, keys)
     for row, (p, length) in enumerate(zip(out.prompt_B, out.length_B, strict=True)):
         ids = out.ids_BT[row, :length].tolist()
         logits = our_logits(case, case.adapter, prompts[p] + ids)[len(prompts[p]) - 1 : -1, :vocab].astype(np.float64)
@@ -150,9 +153,9 @@ def packed(case, adapter):
     for ids in SAMPLES:
         rows = our_logits(case, adapter, PROMPTS[1] + ids)[len(PROMPTS[1]) - 1 : -1].astype(np.float64)
         own.append((rows - np.log(np.exp(rows).sum(-1, keepdims=True)))[np.arange(len(ids)), ids])
-    objective = Objective(logit_chunk=8)
+    objective = Loss(logit_chunk=8)
     group = pack(PROMPTS[1], [np.array(ids) for ids in SAMPLES], own, ADVANTAGES, objective)
-    loss, _, gradient = grpo.group_gradient(case.params, adapter, group, case.cfg, objective, case.cfg.vocab_size)
+    loss, _, gradient = group_gradient(case.params, adapter, group, case.cfg, objective, case.cfg.vocab_size)
     return loss, gradient
 
 
@@ -191,7 +194,7 @@ def test_only_named_projections_have_a_gradient(case):
 # ---- adapters elsewhere ----
 
 
-@pytest.mark.parametrize("targets", [lora.PROJECTIONS, ("q_proj", "up_proj")], ids=["all", "two"])
+@pytest.mark.parametrize("targets", [PROJECTIONS, ("q_proj", "up_proj")], ids=["all", "two"])
 def test_peft_and_a_merge_give_our_logits(case, tmp_path, targets):
     """peft loads our folder, and transformers a merged checkpoint, to the logits of base and adapter here."""
     layers = [{part: {name: p for name, p in group.items() if name in targets} for part, group in layer.items()}

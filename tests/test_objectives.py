@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import grpo, objectives
-from rl.objectives import Objective
-from rl.packing import pack_groups
+from rl.training.loss import Loss, denominator, entropy, kl_k3, sample_log_ratio, surrogate, through_tokens, token_weight
+from rl.training.optimiser import AdamW, init_state
+from rl.training.packing import pack_groups
+from rl.training.update import group_gradient, update, with_base_logprobs
 from tests import small_model
 from tests.test_grpo import (
     ADAPTER,
@@ -33,7 +34,7 @@ BOUNDS = {"gspo": (0.02, 0.05)}  # of whole samples, whose ratios are nearer to 
 
 def objective_of(loss, **more):
     low, high = BOUNDS.get(loss, (0.2, 0.28))
-    return Objective(low, high, loss=loss, longest=T, step_samples=STEP_SAMPLES, logit_chunk=16, **more)
+    return Loss(low, high, loss=loss, longest=T, step_samples=STEP_SAMPLES, logit_chunk=16, **more)
 
 
 def kept_within(x, low, high):
@@ -68,15 +69,15 @@ def rows(seed=1, lengths=(3, 9, 2, 16)):
 
 
 def assembled(flat, old, advantage, lengths, objective):
-    """J from the functions of rl/objectives.py, as the update puts them together."""
+    """J from the functions of rl/training/loss.py, as the update puts them together."""
     sample = np.repeat(np.arange(len(lengths)), lengths)
-    weight = np.array([objectives.token_weight(n, objective) for n in lengths], np.float32)[sample]
+    weight = np.array([token_weight(n, objective) for n in lengths], np.float32)[sample]
     log_ratio = flat - np.concatenate(old)
     if objective.loss == "gspo":
-        mean = objectives.sample_log_ratio(jax.lax.stop_gradient(log_ratio), sample, np.ones(len(sample)), len(lengths))
-        log_ratio = objectives.through_tokens(mean, flat)
-    gain, low, high = objectives.surrogate(flat, log_ratio, np.array(advantage)[sample], objective)
-    return (gain * weight).sum() / objectives.denominator(objective, len(sample), len(lengths)), (low, high)
+        mean = sample_log_ratio(jax.lax.stop_gradient(log_ratio), sample, np.ones(len(sample)), len(lengths))
+        log_ratio = through_tokens(mean, flat)
+    gain, low, high = surrogate(flat, log_ratio, np.array(advantage)[sample], objective)
+    return (gain * weight).sum() / denominator(objective, len(sample), len(lengths)), (low, high)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -100,9 +101,9 @@ def test_value_and_gradient_by_finite_differences(loss):
 def test_bounds_act_where_they_should():
     """The min only clips what would be pushed further: below for A < 0, above for A > 0; cispo clips the weight either way."""
     log_ratio, advantage = np.log([0.5, 0.5, 2.0, 2.0, 1.0]), np.array([1.0, -1, 1, -1, 1])
-    _, low, high = objectives.surrogate(np.zeros(5), log_ratio, advantage, Objective())
+    _, low, high = surrogate(np.zeros(5), log_ratio, advantage, Loss())
     assert low.tolist() == [0, 1, 0, 0, 0] and high.tolist() == [0, 0, 1, 0, 0]
-    gain, low, high = objectives.surrogate(np.full(5, -2.0), log_ratio, advantage, Objective(loss="cispo"))
+    gain, low, high = surrogate(np.full(5, -2.0), log_ratio, advantage, Loss(loss="cispo"))
     assert low.tolist() == [1, 1, 0, 0, 0] and high.tolist() == [0, 0, 1, 1, 0]
     np.testing.assert_allclose(gain, [-1.6, 1.6, -2.56, 2.56, -2.0], rtol=1e-6)
 
@@ -116,9 +117,9 @@ def test_entropy_is_the_sum_over_the_vocabulary_in_use(temperature):
     p = np.exp(logits[:, :17].astype(np.float64) / temperature)
     p /= p.sum(1, keepdims=True)
     want = -(p * np.log(p)).sum(1)
-    gradient = jax.grad(lambda x: objectives.entropy(x, ok).sum())(masked)
+    gradient = jax.grad(lambda x: entropy(x, ok).sum())(masked)
 
-    np.testing.assert_allclose(objectives.entropy(masked, ok), want, rtol=1e-5)
+    np.testing.assert_allclose(entropy(masked, ok), want, rtol=1e-5)
     np.testing.assert_allclose(gradient[:, :17], -p * (np.log(p) + want[:, None]), atol=1e-5)
     assert not gradient[:, 17:].any()
 
@@ -127,12 +128,12 @@ def test_k3_is_never_negative_and_right_on_average():
     """Over the whole support its mean is KL(p || q); at p = q it is 0 with gradient 0; its slope by logp is 1 - q / p."""
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(12)), rng.dirichlet(np.ones(12))
-    k3 = np.asarray(objectives.kl_k3(jnp.log(p), jnp.log(q)))
+    k3 = np.asarray(kl_k3(jnp.log(p), jnp.log(q)))
 
     assert (k3 >= 0).all()
     assert (p * k3).sum() == pytest.approx((p * np.log(p / q)).sum(), rel=1e-5)
-    assert objectives.kl_k3(-1.5, -1.5) == 0 and jax.grad(objectives.kl_k3)(-1.5, -1.5) == 0
-    np.testing.assert_allclose(jax.vmap(jax.grad(objectives.kl_k3))(jnp.log(p), jnp.log(q)), 1 - q / p, rtol=1e-4, atol=1e-6)
+    assert kl_k3(-1.5, -1.5) == 0 and jax.grad(kl_k3)(-1.5, -1.5) == 0
+    np.testing.assert_allclose(jax.vmap(jax.grad(kl_k3))(jnp.log(p), jnp.log(q)), 1 - q / p, rtol=1e-4, atol=1e-6)
 
 
 # ---- through the model -----------------------------------------------------------------------------------------------
@@ -141,15 +142,15 @@ def test_k3_is_never_negative_and_right_on_average():
 def packed(out, objective, advantage=ADVANTAGES, trained=None):
     groups = pack_groups(out, advantage, np.ones((2, 3), bool) if trained is None else trained, objective)
     if objective.kl_beta:
-        groups = [grpo.with_base_logprobs(PARAMS, g, CFG, objective, small_model.VOCAB_USED) for g in groups]
+        groups = [with_base_logprobs(PARAMS, g, CFG, objective, small_model.VOCAB_USED) for g in groups]
     return groups
 
 
 def gradient(out, objective, **more):
     """(loss, gradient) as `update` makes them, before the optimiser."""
     groups = packed(out, objective, **more)
-    divisor = objectives.denominator(objective, sum(g.n_tokens for g in groups), sum(g.n_samples for g in groups))
-    parts = [grpo.group_gradient(PARAMS, ADAPTER, g, CFG, objective, small_model.VOCAB_USED) for g in groups]
+    divisor = denominator(objective, sum(g.n_tokens for g in groups), sum(g.n_samples for g in groups))
+    parts = [group_gradient(PARAMS, ADAPTER, g, CFG, objective, small_model.VOCAB_USED) for g in groups]
     return sum(p[0] for p in parts) / divisor, jax.tree.map(lambda *g: sum(g) / divisor, *[p[2] for p in parts])
 
 
@@ -244,8 +245,8 @@ def test_a_step_of_nothing_but_masked_samples_is_skipped():
     """No group is left, so weights and moments stay; also with a KL term, which needs tokens too."""
     for objective in (objective_of("dapo"), objective_of("dapo", kl_beta=0.1)):
         groups = pack_groups(rollouts(), ADVANTAGES, np.zeros((2, 3), bool), objective)
-        state = grpo.init_state(ADAPTER)
-        same, metrics = grpo.update(PARAMS, state, groups, CFG, objective, grpo.AdamW(), small_model.VOCAB_USED)
+        state = init_state(ADAPTER)
+        same, metrics = update(PARAMS, state, groups, CFG, objective, AdamW(), small_model.VOCAB_USED)
         assert groups == [] and same is state and metrics["skipped_steps"] == 1
 
 
@@ -264,21 +265,21 @@ def test_kl_is_measured_from_the_model_without_its_adapter():
     out, objective = rollouts(), objective_of("dapo", kl_beta=0.1)
     base, new = plain_logprobs(None, out), plain_logprobs(ADAPTER["layers"], out)
     d = np.concatenate([np.asarray(b, np.float64) - np.asarray(n) for b, n in zip(base, new, strict=True)])
-    step = lambda adapter: grpo.update(PARAMS, grpo.init_state(adapter), packed(out, objective), CFG, objective,  # noqa: E731
-                                       grpo.AdamW(), small_model.VOCAB_USED)[1]
+    step = lambda adapter: update(PARAMS, init_state(adapter), packed(out, objective), CFG, objective,  # noqa: E731
+                                       AdamW(), small_model.VOCAB_USED)[1]
     idle = {**ADAPTER, "scale": jnp.float32(0)}
 
     assert step(ADAPTER)["kl"] == pytest.approx(np.mean(np.exp(d) - d - 1), rel=1e-3)
     assert step(idle)["kl"] == pytest.approx(0, abs=1e-9)
-    assert "kl" not in grpo.update(PARAMS, grpo.init_state(ADAPTER), packed(out, objective_of("dapo")), CFG, objective_of("dapo"),
-                                   grpo.AdamW(), small_model.VOCAB_USED)[1]
+    assert "kl" not in update(PARAMS, init_state(ADAPTER), packed(out, objective_of("dapo")), CFG, objective_of("dapo"),
+                                   AdamW(), small_model.VOCAB_USED)[1]
 
 
 @pytest.mark.parametrize("loss", ["gspo", "cispo"])
 def test_clip_statistics_match_a_count_in_float64(loss):
     """Shares of trained tokens: for gspo all of a clipped sample's, for cispo wherever the weight is clipped."""
     out, objective, advantage = rollouts(), objective_of(loss), -ADVANTAGES
-    _, metrics = grpo.update(PARAMS, grpo.init_state(ADAPTER), packed(out, objective, advantage), CFG, objective, grpo.AdamW(),
+    _, metrics = update(PARAMS, init_state(ADAPTER), packed(out, objective, advantage), CFG, objective, AdamW(),
                              small_model.VOCAB_USED)
     low = high = 0
     for row, (A, new) in enumerate(zip(advantage.ravel(), plain_logprobs(ADAPTER["layers"], out), strict=True)):

@@ -1,4 +1,4 @@
-"""rl/measuring/op_times.py: moments and their operations by hand, a program's text, and real programs whose purpose is known."""
+"""benchmarks/op_times.py: moments and their operations by hand, a program's text, and real programs whose purpose is known."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl.generate import Sampling, generate, row_keys, step_key
-from rl.measuring import op_times
-from rl.measuring.op_times import Run, Step
+from benchmarks import op_times
+from benchmarks.op_times import Run, Step
+from rl.training.sampler import SamplingParams, generate, row_keys, step_key
 from tests import small_model
 
 A, B, C, W = (("kind", "a"), ("kind", "b"), ("kind", "c"), (None, "w"))
@@ -149,7 +149,7 @@ def test_a_large_product_is_most_of_its_time():
 def test_decoding_is_recognised():
     """The small model's sampler: every kind that it has is there, none of the update's, and little is unknown."""
     model, prompts = small_model.model(stop_ids=()), [small_model.prompt(n) for n in (20, 30)]
-    adapter, sampling = small_model.adapter(), Sampling(max_new_tokens=32)
+    adapter, sampling = small_model.adapter(), SamplingParams(max_new_tokens=32)
     work = lambda: generate(model, adapter, prompts, 4, sampling, row_keys(step_key(0, 0), ["a", "b"], 4))  # noqa: E731
     work()
     ours = [kind for kind in op_times.KINDS if kind not in (op_times.UNKNOWN, op_times.HOST, op_times.LOSS)]

@@ -5,10 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import config, graders, grpo, loop, lora
 from rl.models import pretrained
-from rl.reward import Grader
-from rl.taskset import BEGINNING, ahead, behind, load_tasks
+from rl.rewards.lisp import ProgramGrader
+from rl.rewards.setup import open_judge
+from rl.settings import config
+from rl.tasks import START, cursor_after, encode_prompts, load_tasks, next_tasks
+from rl.training import lora
+from rl.training.lora import adapter_key
+from rl.training.optimiser import init_state
+from rl.training.step import train_step
 from tests.taught_checkpoint import taught_names
 
 pytestmark = pytest.mark.slow    # some twenty small runs
@@ -22,21 +27,21 @@ def train(taught_model):
     settings = config.load({**BASE, "MODEL": str(taught_model)}, training=True).settings
     source = pretrained.resolve(str(taught_model))
     model, tasks = pretrained.load(source, jnp.float32), load_tasks(settings.data)
-    prompts = loop.prepare(tasks, source.chat, False, 1024)
+    prompts = encode_prompts(tasks, source.chat, False, 1024)
     done = {}
-    with graders.open_judge(settings) as sandbox:
-        grader = Grader(sandbox, tasks, 0.5, 1)
+    with open_judge(settings) as sandbox:
+        grader = ProgramGrader(sandbox, tasks, 0.5, 1)
 
         def run(**change):
             key = tuple(sorted(change.items()))
             if key not in done:
                 settings = config.load({**BASE, "MODEL": str(taught_model), **change}, training=True).settings
-                state = grpo.init_state(lora.init(grpo.adapter_key(settings.trainer.seed), model.cfg, 2, 4.0))
-                rows, cursor = [], BEGINNING
+                state = init_state(lora.init(adapter_key(settings.trainer.seed), model.cfg, 2, 4.0))
+                rows, cursor = [], START
                 for step in range(2):
-                    chosen = [prompts[i] for i in ahead(tasks, step, cursor, settings)]
-                    state, groups, metrics = loop.train_step(model, state, chosen, grader, settings, step)
-                    cursor = behind(tasks, len(groups), cursor, settings)
+                    chosen = [prompts[i] for i in next_tasks(tasks, step, cursor, settings)]
+                    state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
+                    cursor = cursor_after(tasks, len(groups), cursor, settings)
                     rows.append(metrics)
                 done[key] = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state.adapter["layers"])]), rows
             return done[key]

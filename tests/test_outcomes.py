@@ -6,14 +6,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rl import loop, recheck
-from rl.advantages import advantages
-from rl.datalog import step_metrics
 from rl.errors import InputError
-from rl.reward import Grade
-from rl.safe_grading import grade_safely, weak_passes
+from rl.rewards import grading, lisp
+from rl.rewards.base import Grade
+from rl.rewards.grading import grade_safely, recheck, weak_passes
+from rl.rewards.lisp import ProgramGrader, score_style
+from rl.run.log import step_metrics
 from rl.sandbox import Result
-from rl.settings import Settings
+from rl.settings.declared import Settings
+from rl.tasks import Prompt
+from rl.training import step
+from rl.training.advantages import advantages
+from rl.training.step import rewards_of
 
 ROWS = 8
 
@@ -52,8 +56,8 @@ def rollouts():
 
 
 def graded(grader):
-    prompt = loop.Prompt(SimpleNamespace(name="t"), [{"role": "user", "content": "t"}], [1])
-    return loop.grade(grader, [prompt], rollouts(), [str(row) for row in range(ROWS)])[0]
+    prompt = Prompt(SimpleNamespace(name="t"), [{"role": "user", "content": "t"}], [1])
+    return step.grade(grader, [prompt], rollouts(), [str(row) for row in range(ROWS)])[0]
 
 
 @pytest.mark.known_bug(15)
@@ -61,7 +65,7 @@ def graded(grader):
 def test_one_bad_row_costs_that_row_alone(how, capsys):
     """Masked and counted, never 0 and never the run: the baseline is the other seven's, and the log says what happened."""
     groups = graded(Fake(BAD[how]))
-    reward_PN = loop.rewards_of(groups)
+    reward_PN = rewards_of(groups)
     assert np.isnan(reward_PN[0, 3]) and np.isfinite(np.delete(reward_PN[0], 3)).all()
 
     seven = np.array([0, 1, 0, 0, 1, 0, 1], float)
@@ -88,7 +92,7 @@ def test_a_grader_that_always_fails_teaches_nothing(capsys):
 
     groups = graded(Broken())
     metrics = step_metrics(groups)
-    assert not advantages(loop.rewards_of(groups)).any()
+    assert not advantages(rewards_of(groups)).any()
     assert metrics["grader/internal_error_rate"] == 1 and metrics["reward"] is None
     assert "8 of 8 samples" in capsys.readouterr().out
 
@@ -125,14 +129,13 @@ def test_signals_pass_through():
 
 def test_a_program_that_the_scorer_cannot_take_is_masked(monkeypatch):
     """The real Grader: an error in the style scorer costs one sample, whatever the sandbox said of it."""
-    from rl import reward
     from tests.test_recheck import DOUBLE, HONEST
     box = SimpleNamespace(expect=lambda *_, **__: None,
                           grade=lambda jobs: [Result("pass", 1, 1, "", 0.0, 0.0, ()) for _ in jobs])
-    real = reward.score_style
-    monkeypatch.setattr(reward, "score_style", lambda source, *rest, **named:
+    real = score_style
+    monkeypatch.setattr(lisp, "score_style", lambda source, *rest, **named:
                         real(source, *rest, **named) if "deep" not in source else [][1])
-    found = grade_safely(reward.Grader(box, [DOUBLE], 0.5, 1), [(DOUBLE, HONEST), (DOUBLE, HONEST + "# deep\n")])
+    found = grade_safely(ProgramGrader(box, [DOUBLE], 0.5, 1), [(DOUBLE, HONEST), (DOUBLE, HONEST + "# deep\n")])
     assert [grade.verdict for grade in found] == ["pass", "internal_error"]
     assert found[0].reward > 1 and "IndexError" in found[1].detail
 
@@ -142,10 +145,10 @@ def test_a_second_opinion_never_ends_a_run(monkeypatch, capsys):
     looked, failed = weak_passes(Fake(raises), [(SimpleNamespace(name="t"), str(row)) for row in range(ROWS)],
                                  [good(str(row)) for row in range(ROWS)])
     assert looked == 7 and len(failed) == 4
-    monkeypatch.setattr(recheck, "_look_again", raises_any)
+    monkeypatch.setattr(grading, "_look_again", raises_any)
     settings = Settings(sandbox=Settings().sandbox.__class__(recheck_share=1.0))
     groups = graded(Fake(lambda grade: grade))
-    assert recheck.recheck([None], groups, settings, 4) == {"grader/rechecked": 0, "grader/recheck_failed": 0}
+    assert recheck([None], groups, settings, 4) == {"grader/rechecked": 0, "grader/recheck_failed": 0}
     assert "step 5: no recheck of 4 passes: 2 tasks cannot be graded" in capsys.readouterr().out
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import jax.numpy as jnp
 import pytest
 
-from qwen2_jax import SHAPES
-from rl import plan
-from rl.settings import Settings
+from model_config import SHAPES
+from rl.settings.declared import Settings
+from rl.training.memory import pick_update, planned_memory
 from tests import small_model
 
 LIMIT = 7e9    # of an 8 GB card: the rest is the driver's, the display's and the allocator's
@@ -30,7 +30,7 @@ HIDDEN = 2 * PACKED * D    # the last layer's output and its gradient, of one gr
 def planned(**model):
     """The plan of the default run with fp16 weights, with some model settings changed."""
     settings, model = Settings(), {"remat": "full"} | model
-    return plan.memory(SHAPES["0.5B"], jnp.dtype("float16"), replace(settings, model=replace(settings.model, **model)), PROMPT)
+    return planned_memory(SHAPES["0.5B"], jnp.dtype("float16"), replace(settings, model=replace(settings.model, **model)), PROMPT)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_what_is_kept_does_not_depend_on_what_shapes_coincide():
         settings = replace(Settings(), model=replace(Settings().model, remat="none"),
                            generation=replace(Settings().generation, group=group, max_new_tokens=96))
         tokens = 128 + {4: 384, 8: 768}[group]
-        return plan.memory(SHAPES["0.5B"], jnp.dtype("float32"), settings, 128)["kept for the backward pass"] / tokens / L / 4
+        return planned_memory(SHAPES["0.5B"], jnp.dtype("float32"), settings, 128)["kept for the backward pass"] / tokens / L / 4
     assert a_token(8) == pytest.approx(a_token(4), rel=0.1)
     assert a_token(8) > 4 * F + 8 * D    # the four widest and as many others must be there
 
@@ -99,11 +99,11 @@ def test_the_default_step_fits_an_8_gb_card(default):
 def test_auto_takes_the_quickest_that_fits(gb, remat):
     """Of the default step in fp32: by the room that is left after weights, moments and temporaries; full where there is none."""
     samples = 1 if gb == 0.5 else Settings().generation.group
-    picked = plan.pick_update(SHAPES["0.5B"], jnp.dtype("float32"), Settings(), PROMPT, gb * 1e9)
+    picked = pick_update(SHAPES["0.5B"], jnp.dtype("float32"), Settings(), PROMPT, gb * 1e9)
     assert picked[:2] == (remat, samples) and bool(picked.over) == (gb == 0.5)
     if 0.5 < gb < 64:    # and what it takes fits, by the whole plan
         settings = replace(Settings(), model=replace(Settings().model, remat=remat))
-        update = plan.memory(SHAPES["0.5B"], jnp.dtype("float32"), settings, PROMPT)
+        update = planned_memory(SHAPES["0.5B"], jnp.dtype("float32"), settings, PROMPT)
         assert sum(update[name] for name in update if name not in ("peak", "key/value caches", "sampler temporaries")) < gb * 1e9
 
 
@@ -111,12 +111,12 @@ def test_what_fits_nowhere_says_how_much_it_would_take():
     """The smallest update of a small model in too little room: the sum of the whole plan's parts; with all of that, it fits."""
     shapes = small_model.CFG, jnp.dtype("float32")
     asked = replace(Settings(), generation=replace(Settings().generation, group=4))
-    remat, samples, over = plan.pick_update(*shapes, asked, PROMPT, 1e5)
+    remat, samples, over = pick_update(*shapes, asked, PROMPT, 1e5)
     model = replace(asked.model, remat="full", update_samples=1)
-    figures = plan.memory(*shapes, replace(asked, model=model), PROMPT)
+    figures = planned_memory(*shapes, replace(asked, model=model), PROMPT)
     assert (remat, samples) == ("full", 1)
     assert over == sum(figures[name] for name in figures if name not in ("peak", "key/value caches", "sampler temporaries"))
-    assert not plan.pick_update(*shapes, replace(asked, model=model), PROMPT, over + 1).over
+    assert not pick_update(*shapes, replace(asked, model=model), PROMPT, over + 1).over
 
 
 @pytest.mark.slow
@@ -124,16 +124,16 @@ def test_a_group_that_does_not_fit_is_taken_in_parts():
     """Groups of 64 with 512 tokens each: by halves until the plan fits and no further; a number that was set stays."""
     asked = replace(Settings(), generation=replace(Settings().generation, group=64, max_new_tokens=512))
     budget, shapes = 6e9, (SHAPES["0.5B"], jnp.dtype("float32"))
-    remat, samples, over = plan.pick_update(*shapes, asked, PROMPT, budget)
+    remat, samples, over = pick_update(*shapes, asked, PROMPT, budget)
 
     def needed(count):
         model = replace(asked.model, remat=remat, update_samples=count)
-        figures = plan.memory(*shapes, replace(asked, model=model), PROMPT)
+        figures = planned_memory(*shapes, replace(asked, model=model), PROMPT)
         return sum(figures[name] for name in figures if name not in ("peak", "key/value caches", "sampler temporaries"))
     assert remat == "full" and 1 < samples < 64 and samples in (2, 4, 8, 16, 32)
     assert needed(samples) < budget < needed(2 * samples) and not over
     fixed = replace(asked, model=replace(asked.model, update_samples=64))
-    assert plan.pick_update(*shapes, fixed, PROMPT, budget) == ("full", 64, needed(64))
+    assert pick_update(*shapes, fixed, PROMPT, budget) == ("full", 64, needed(64))
 
 
 def test_the_plan_can_say_no(default):

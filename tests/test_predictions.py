@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rl.errors import InputError
-from rl.gym import predictions
-from rl.gym.predictions import Predicted
-from rl.settings import Settings
+from rl.proof import predictions
+from rl.proof.predictions import Predicted
+from rl.settings.declared import Settings
 
 AUDIT = {"gold": 1.0, "floor": 0.1, "floor_strict": 0.0, "policy": "'1'", "farmable": False, "problems": []}
 SCORES = {"score": [[1.0, 0.0], [0.0, 0.0]], "strict": [[1, 0], [0, 0]], "lenient": [[1, 0], [1, 0]]}
@@ -108,7 +108,7 @@ def test_a_family_far_from_all_has_no_nearest(out):
 
 def test_a_rule_that_was_changed_is_refused(out, monkeypatch):
     """Predictions made under other constants are not this rule's."""
-    monkeypatch.setattr(predictions.forecast, "SIGNAL_MIN", 0.2)
+    monkeypatch.setattr(predictions.proof_forecast, "SIGNAL_MIN", 0.2)
     with pytest.raises(InputError, match="the rule: predicted with"):
         check(out)
 

@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen2ForCausalLM
 
-from qwen2_jax import SHAPES, forward
+from model_config import SHAPES
+from qwen2_jax import forward
 from rl.errors import InputError
 from rl.models import pretrained
 from rl.models.chat import Chat
-from rl.models.gguf_file import GgufFile
+from rl.models.gguf import GgufFile
 from rl.models.hub import HUB_IDS, tokenizer_file
-from rl.models.pretrained import ModelError, load, resolve
-from rl.models.safetensors_file import SafeTensors
-from rl.settings import LEAVES
-from rl.storage import ROOT
+from rl.models.pretrained import ModelError, SafeTensors, load, resolve
+from rl.settings.declared import LEAVES
+from rl.settings.paths import ROOT
 from tests.hub_folder import CONTROL, MERGES, TEMPLATE, tokenizer, write_checkpoint
 
 TOKENS = np.array([[5, 9, 250, 17, 17, 3, 100], [61, 60, 59, 58, 57, 56, 55]])

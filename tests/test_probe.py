@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 import run_probe
-from rl import config, graders
-from rl.datalog import Group, Sample
 from rl.errors import InputError
 from rl.evaluation import probe as probe_module
 from rl.evaluation import probe_report
@@ -31,10 +29,12 @@ from rl.evaluation.probe_report import (
     rows_from,
     rows_of,
 )
-from rl.generate import Rollouts, Sampling
-from rl.loop import Prompt
-from rl.reward import Grade
-from rl.settings import LEAVES, RunSettings, Settings
+from rl.rewards import setup
+from rl.rewards.base import Grade, GradedGroup, GradedSample
+from rl.settings import config
+from rl.settings.declared import LEAVES, RunSettings, Settings
+from rl.tasks import Prompt
+from rl.training.sampler import Rollouts, SamplingParams
 
 ABOUT = {"model": "m", "lora": "", "seconds": 1.0, "settings": {name: leaf.default for name, leaf in LEAVES.items()}}
 
@@ -43,13 +43,13 @@ def sample(correct=True, style=0.4, depth=2, failed=False, tokens=10, **rest):
     reward = math.nan if failed else 1 + 0.5 * style if correct else 0.0
     grade = {"calls": 1, "pure": True, "idle": 0, "detail": "", "flags": ()} | rest
     verdict = "internal_error" if failed else "pass" if correct else "wrong_answer"
-    return Sample(text="t", tokens=tokens, finish="stop", code="c", verdict=verdict, correct=correct and not failed,
+    return GradedSample(text="t", tokens=tokens, finish="stop", code="c", verdict=verdict, correct=correct and not failed,
                   reward=reward, style=style, depth=depth, **grade)
 
 
-GROUPS = [Group("all", [], [sample(style=0.2), sample(style=0.6, depth=4)]),
-          Group("none", [], [sample(False), sample(False)]),
-          Group("half", [], [sample(style=1.0), sample(failed=True)])]
+GROUPS = [GradedGroup("all", [], [sample(style=0.2), sample(style=0.6, depth=4)]),
+          GradedGroup("none", [], [sample(False), sample(False)]),
+          GradedGroup("half", [], [sample(style=1.0), sample(failed=True)])]
 ENTROPY = [2.0, 4.0, 6.0]
 
 
@@ -72,18 +72,18 @@ def test_measures_by_hand():
 def test_answers_in_words_have_no_style():
     """No style is not a style of 0: nothing is told of it, alone or compared, while a program beside them has its own."""
     word = sample()._replace(style=None, depth=None, calls=None, pure=None, idle=None)
-    only = report([Group("a", [], [word]), Group("b", [], [word])], [1.0, 2.0])
+    only = report([GradedGroup("a", [], [word]), GradedGroup("b", [], [word])], [1.0, 2.0])
     assert only["summary"]["style"]["value"] is None and "style of correct      -  [-, -]" in probe_text(only)
     assert "\nattempts on the grader: 0.0 in" in probe_text(only)
     assert only["summary"]["pass_rate"]["value"] == 1.0 and "style" in comparison_text(compare(only, only), ["x", "y"])
-    mixed = measure(rows_of([Group("a", [], [word, sample(style=0.2)]), Group("b", [], [word])], [1.0, 1.0]))
+    mixed = measure(rows_of([GradedGroup("a", [], [word, sample(style=0.2)]), GradedGroup("b", [], [word])], [1.0, 1.0]))
     assert mixed["style"].value == 0.2
 
 
 @pytest.mark.parametrize(("correct", "low", "high"), [(False, 0.0, 0.0876), (True, 0.9124, 1.0)])
 def test_no_pass_at_all_is_no_certainty(correct, low, high):
     """40 tasks that all fail (or pass) leave the doubt of 40 trials, whatever the number of samples of each."""
-    groups = [Group(str(i), [], [sample(correct)] * 8) for i in range(40)]
+    groups = [GradedGroup(str(i), [], [sample(correct)] * 8) for i in range(40)]
     found = measure(rows_of(groups, [1.0] * 40))["pass_rate"]
     assert found == (float(correct), pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
 
@@ -118,14 +118,14 @@ def test_the_text_says_what_a_mean_can_hide():
 
 def test_a_probe_without_a_pass_has_a_text():
     """No correct sample: style is a dash, not a crash and not 0; the same where the grader failed throughout."""
-    for groups in ([Group("none", [], [sample(False)])], [Group("none", [], [sample(failed=True)])]):
+    for groups in ([GradedGroup("none", [], [sample(False)])], [GradedGroup("none", [], [sample(failed=True)])]):
         assert "style of correct      -" in probe_text(json.loads(json.dumps(report(groups, [1.0]), allow_nan=False)))
 
 
 def test_comparison_by_hand():
     """Gains are differences of the two probes' own numbers; tasks gained and lost are by solved at least once."""
-    before = report([Group("a", [], [sample(), sample(False)]), Group("b", [], [sample(False)] * 2)], [1.0, 1.0])
-    after = report([Group("b", [], [sample(depth=5)] * 2), Group("a", [], [sample(False)] * 2)], [1.0, 1.0])
+    before = report([GradedGroup("a", [], [sample(), sample(False)]), GradedGroup("b", [], [sample(False)] * 2)], [1.0, 1.0])
+    after = report([GradedGroup("b", [], [sample(depth=5)] * 2), GradedGroup("a", [], [sample(False)] * 2)], [1.0, 1.0])
     result = compare(before, after)
 
     assert result.gains["pass_rate"].value == 2 / 4 - 1 / 4
@@ -146,9 +146,9 @@ def test_equal_probes_show_no_gain():
 
 def test_gaming_is_called_out():
     """Depth that rises for sure while the pass rate does not is told; so are idle calls; an honest gain is not."""
-    shallow = [Group(f"t{i}", [], [sample(depth=1)] * 2 + [sample(False)] * 2) for i in range(20)]
-    deep = [Group(f"t{i}", [], [sample(depth=4, idle=1)] * 2 + [sample(False)] * 2) for i in range(20)]
-    better = [Group(f"t{i}", [], [sample(depth=4)] * 4) for i in range(20)]
+    shallow = [GradedGroup(f"t{i}", [], [sample(depth=1)] * 2 + [sample(False)] * 2) for i in range(20)]
+    deep = [GradedGroup(f"t{i}", [], [sample(depth=4, idle=1)] * 2 + [sample(False)] * 2) for i in range(20)]
+    better = [GradedGroup(f"t{i}", [], [sample(depth=4)] * 4) for i in range(20)]
     entropy = [1.0] * 20
 
     gamed = comparison_text(compare(report(shallow, entropy), report(deep, entropy)), "ab")
@@ -207,26 +207,26 @@ def prompts():
 
 
 def run_fake(prompts, tasks_at_once, monkeypatch):
-    monkeypatch.setattr(probe_module, "sample", fake_sample)
+    monkeypatch.setattr(probe_module, "sample_completions", fake_sample)
     fake_sample.keys = set()
-    graders = ProbeGrader(FakeGrader("bad"), FakeGrader("weak"))
+    setup = ProbeGrader(FakeGrader("bad"), FakeGrader("weak"))
     lines = []
-    found = probe(None, None, prompts, graders, 3, Sampling(), 5, tasks_at_once, lines.append)
-    return found, graders, lines
+    found = probe(None, None, prompts, setup, 3, SamplingParams(), 5, tasks_at_once, lines.append)
+    return found, setup, lines
 
 
 @pytest.mark.parametrize("tasks_at_once", [1, 2, 7, 50])
 def test_how_many_tasks_at_once_changes_nothing(prompts, tasks_at_once, monkeypatch):
     """Groups, entropies and the second look are those of one batch; every batch uses the probe's own key."""
     whole, _, _ = run_fake(prompts, 7, monkeypatch)
-    found, graders, lines = run_fake(prompts, tasks_at_once, monkeypatch)
+    found, setup, lines = run_fake(prompts, tasks_at_once, monkeypatch)
 
     assert found._replace(seconds=0) == whole._replace(seconds=0)
     assert [group.task for group in found.groups] == [f"task{i}" for i in range(7)]
     assert len(fake_sample.keys) == 1
     assert len(lines) == -(-7 // tasks_at_once) and lines[-1].startswith("7/7 tasks")
     passed = [row for group in found.groups for row in group.samples if row.correct]
-    assert graders.second.asked == found.rechecked == len(passed)
+    assert setup.second.asked == found.rechecked == len(passed)
     assert found.weak == sum("weak" in row.text for row in passed) > 0
     assert found.entropy[0] == sum(len(row.text) + 0.5 for row in found.groups[0].samples)
 
@@ -241,7 +241,7 @@ def test_probe_cases_and_steps_are_out_of_trainings_reach():
 def test_graders_get_seeds_of_their_own(monkeypatch):
     """Training's case_seed is used by neither grader."""
     seeds = []
-    monkeypatch.setattr(graders, "Grader", lambda sandbox, tasks, weight, seed: seeds.append(seed))
+    monkeypatch.setattr(setup, "ProgramGrader", lambda sandbox, tasks, weight, seed: seeds.append(seed))
     ProbeGrader.on(None, [], config.load({"CASE_SEED": "7"}).settings)
     assert len({7, *seeds}) == 3
 

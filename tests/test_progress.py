@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rl.progress import LEAST, WIDEST, Progress, bar_text, clock, eval_line, step_line
+from rl.run.progress import LEAST, WIDEST, ProgressDisplay, bar_text, clock, eval_line, step_line
 
 ROOT = Path(__file__).resolve().parent.parent
 METRICS = {"reward": 0.8125, "pass_rate": 0.75, "style": None, "depth": 2.5, "frac_reward_zero_std": 0.25, "entropy": 0.1,
@@ -94,7 +94,7 @@ def test_answers_in_words_have_no_style():
     own = {name: value for name, value in EVALUATED.items() if name not in ("eval/style", "eval/depth")}
     assert eval_line(0, 10, own) == eval_line(0, 10, EVALUATED).replace("  style -  depth 2.00", "")
     for metrics, shown in ((words, False), (METRICS, True)):
-        with on_terminal() as terminal, pytest.MonkeyPatch.context() as patch, Progress(4) as progress:
+        with on_terminal() as terminal, pytest.MonkeyPatch.context() as patch, ProgressDisplay(4) as progress:
             patch.setattr(progress, "_columns", lambda: 200)
             progress.step(1, metrics, 8)
             assert ("style -" in terminal.screen()[0]) == shown and "pass 0.750" in terminal.screen()[0]
@@ -103,7 +103,7 @@ def test_answers_in_words_have_no_style():
 def test_pace_and_time_to_go_by_hand(capsys):
     """A line has its own step's rate. The bar's, and the time to go, are from the last twenty steps: the first, which compiles,
     no longer counts then."""
-    progress = Progress(100)
+    progress = ProgressDisplay(100)
     for step, seconds in enumerate([600.0, *[2.0] * 19, 4.0], 1):
         progress.step(step, METRICS | {"step_time": seconds}, 8)
     first, *_, last = capsys.readouterr().out.splitlines()
@@ -121,7 +121,7 @@ EVALUATED = {"eval/reward": 0.75, "eval/pass_rate": 0.5, "eval/style": None, "ev
 
 def test_an_evaluation_is_a_line_and_counts_in_the_time_to_go(capsys):
     """Its figures by hand; the time to go has those still to come, the one that is due now among them."""
-    progress = Progress(10, eval_every=4)
+    progress = ProgressDisplay(10, eval_every=4)
     progress.evaluated(0, EVALUATED)
     for step in (1, 4, 9, 10):
         progress.step(step, METRICS | {"step_time": 2.0}, 8)
@@ -134,7 +134,7 @@ def test_an_evaluation_is_a_line_and_counts_in_the_time_to_go(capsys):
 
 def test_on_a_terminal_an_evaluation_stands_above_the_bar():
     """The line stays, the bar below it is the same."""
-    with on_terminal() as terminal, Progress(4, 2) as progress:
+    with on_terminal() as terminal, ProgressDisplay(4, 2) as progress:
         progress.step(2, METRICS, 8)
         progress.evaluated(2, EVALUATED)
         line, bar = terminal.screen()
@@ -146,7 +146,7 @@ def test_on_a_terminal_an_evaluation_stands_above_the_bar():
 def test_a_file_gets_one_plain_line_a_step(capsys):
     """No carriage return, no escape, and sys.stdout is left alone."""
     before = sys.stdout
-    with Progress(2) as progress:
+    with ProgressDisplay(2) as progress:
         progress.begin(0)
         assert sys.stdout is before
         progress.step(1, METRICS, 8)
@@ -158,7 +158,7 @@ def test_a_file_gets_one_plain_line_a_step(capsys):
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines():
     """TERM=dumb."""
-    with on_terminal("dumb") as terminal, Progress(2) as progress:
+    with on_terminal("dumb") as terminal, ProgressDisplay(2) as progress:
         progress.begin(0)
         progress.step(1, METRICS, 8)
     assert terminal.getvalue().startswith("step 1/2") and "\r" not in terminal.getvalue()
@@ -169,7 +169,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines():
 def test_one_line_is_redrawn_and_gone_at_the_end():
     """At every moment one bar; afterwards nothing is left of it, and the streams are those of before."""
     with on_terminal() as terminal:
-        with Progress(4) as progress:
+        with ProgressDisplay(4) as progress:
             progress.begin(0)
             assert len(terminal.screen()) == 1 and "first step" in terminal.screen()[0]
             for step in range(1, 5):
@@ -181,7 +181,7 @@ def test_one_line_is_redrawn_and_gone_at_the_end():
 
 def test_lines_printed_meanwhile_stand_above_the_bar():
     """Whole, in their order, from either stream, also in pieces; the bar is under them, once."""
-    with on_terminal() as terminal, Progress(4) as progress:
+    with on_terminal() as terminal, ProgressDisplay(4) as progress:
         progress.step(1, METRICS, 8)
         print("a warning", file=sys.stderr)
         print("in", "pieces", end="")
@@ -198,7 +198,7 @@ def test_lines_printed_meanwhile_stand_above_the_bar():
 def test_the_bar_goes_when_a_run_fails():
     """An exception leaves a clean line and the streams of before."""
     with on_terminal() as terminal:
-        with pytest.raises(ZeroDivisionError), Progress(4) as progress:
+        with pytest.raises(ZeroDivisionError), ProgressDisplay(4) as progress:
             progress.step(1, METRICS, 8)
             raise ZeroDivisionError
         assert terminal.screen() == [""] and sys.stdout is terminal
@@ -206,7 +206,7 @@ def test_the_bar_goes_when_a_run_fails():
 
 def test_text_that_bypasses_python_overwrites_the_bar_only():
     """Such as a library's own warning on file descriptor 2: it begins at the bar's start, and the next bar is whole."""
-    with on_terminal() as terminal, Progress(4) as progress:
+    with on_terminal() as terminal, ProgressDisplay(4) as progress:
         progress.step(1, METRICS, 8)
         terminal.write("W0000 from a library\n")
         progress.step(2, METRICS, 8)
@@ -216,9 +216,9 @@ def test_text_that_bypasses_python_overwrites_the_bar_only():
 SCRIPT = """
 import sys, warnings
 sys.path.insert(0, {root!r})
-from rl.progress import Progress
+from rl.run.progress import ProgressDisplay
 print("before")
-with Progress(3) as progress:
+with ProgressDisplay(3) as progress:
     progress.begin(0)
     for step in (1, 2, 3):
         progress.step(step, {metrics!r}, 16)

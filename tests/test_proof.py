@@ -7,17 +7,28 @@ import numpy as np
 import pytest
 
 from rl.errors import InputError
-from rl.generate import Rollouts
-from rl.gym import proof, proof_page, proof_results
-from rl.gym import tasks as gym_tasks
-from rl.gym.client import Question, UnusableSeeds
-from rl.gym.families import Family
-from rl.gym.predictions import Predicted
-from rl.gym.proof import Seeds
-from rl.gym.proof_results import Standing
-from rl.loop import Prompt
-from rl.reward import Grade
-from rl.settings import Settings
+from rl.pages import proof_page
+from rl.proof import steps as proof_steps
+from rl.proof.predictions import Predicted
+from rl.proof.results import (
+    Standing,
+    answers_of,
+    calibration,
+    calibration_text,
+    earlier,
+    kept,
+    result_of,
+    result_text,
+    results_text,
+    write_results,
+)
+from rl.proof.steps import Seeds, greedy, seeds_of
+from rl.rewards.base import Grade
+from rl.rewards.gym.client import Family, Question, UnusableSeeds
+from rl.rewards.gym.questions import training_questions, usable
+from rl.settings.declared import Settings
+from rl.tasks import Prompt
+from rl.training.sampler import Rollouts
 
 FAMILY = Family("chain_sum", ())
 AUDIT = {"gold": 1.0, "floor": 0.5, "floor_strict": 0.5, "policy": "always '1'", "farmable": True, "problems": []}
@@ -44,8 +55,8 @@ class FakeGym:
 
 def test_seeds_never_meet():
     """Prediction from 500, held-out from 100,000, training from 0 without those of the prediction."""
-    seeds = proof.seeds_of(settings(trainer={"steps": 200, "tasks_per_step": 4}, proof={"predict_tasks": 24, "eval_n": 200}))
-    found = gym_tasks.training_questions(FakeGym(), FAMILY, seeds.train, [], seeds.predict)
+    seeds = seeds_of(settings(trainer={"steps": 200, "tasks_per_step": 4}, proof={"predict_tasks": 24, "eval_n": 200}))
+    found = training_questions(FakeGym(), FAMILY, seeds.train, [], seeds.predict)
     taken = {question.seed for question in found}
 
     assert seeds.predict == range(500, 524) and seeds.evaluate == range(100_000, 100_200)
@@ -59,16 +70,16 @@ def test_training_may_not_reach_the_held_out_seeds(steps, predict_tasks):
     asked = settings(trainer={"steps": steps, "tasks_per_step": 4}, proof={"predict_tasks": predict_tasks})
     if steps * 4 + predict_tasks > 100_000:
         with pytest.raises(InputError, match=f"{steps * 4} seeds from 0"):
-            proof.seeds_of(asked)
+            seeds_of(asked)
     else:
-        assert proof.seeds_of(asked).train == steps * 4
+        assert seeds_of(asked).train == steps * 4
 
 
 def test_no_training_question_reads_like_a_held_out_one():
     """Seeds whose text is that of a held-out question are passed over, and others taken in their place."""
     gym, seeds = FakeGym(distinct=300), Seeds(range(500, 510), range(100_000, 100_020), 250)
     unseen = gym.questions(FAMILY, [*seeds.predict, *seeds.evaluate])
-    taken = gym_tasks.training_questions(gym, FAMILY, seeds.train, unseen, seeds.predict)
+    taken = training_questions(gym, FAMILY, seeds.train, unseen, seeds.predict)
 
     assert len(taken) == 250
     assert not {question.text for question in taken} & {question.text for question in unseen}
@@ -78,52 +89,52 @@ def test_a_family_of_too_few_questions_is_named():
     """Where every question is a held-out one over again, nothing is left to train on, and the error says so."""
     gym, seeds = FakeGym(distinct=5), Seeds(range(500, 510), range(100_000, 100_020), 250)
     with pytest.raises(InputError, match="chain_sum: .*only 0 are no held-out question"):
-        gym_tasks.training_questions(gym, FAMILY, seeds.train, gym.questions(FAMILY, seeds.evaluate), seeds.predict)
+        training_questions(gym, FAMILY, seeds.train, gym.questions(FAMILY, seeds.evaluate), seeds.predict)
 
 
 def test_single_seeds_without_a_question_are_left_out(capsys):
     """One in a hundred is passed over and told of; one in ten means that something is wrong."""
-    assert [q.seed for q in gym_tasks.usable(FakeGym(bad=[7]), FAMILY, range(100))] == [seed for seed in range(100) if seed != 7]
+    assert [q.seed for q in usable(FakeGym(bad=[7]), FAMILY, range(100))] == [seed for seed in range(100) if seed != 7]
     assert "chain_sum/7" in capsys.readouterr().err
     with pytest.raises(InputError, match="chain_sum/7"):
-        gym_tasks.usable(FakeGym(bad=[7]), FAMILY, range(10))
+        usable(FakeGym(bad=[7]), FAMILY, range(10))
 
 
 def test_what_was_done_is_done_once(tmp_path):
     """The second call reads what the first wrote; another experiment's file, or a torn one, is refused and not overwritten."""
     made = []
     for _ in range(2):
-        found = proof_results.kept(tmp_path / "a" / "x.json", "key", lambda: made.append(1) or {"n": [1.5, None]}, dict)
+        found = kept(tmp_path / "a" / "x.json", "key", lambda: made.append(1) or {"n": [1.5, None]}, dict)
         assert found == {"n": [1.5, None]}
     assert made == [1]
     before = (tmp_path / "a" / "x.json").read_bytes()
     with pytest.raises(InputError, match="another model"):
-        proof_results.kept(tmp_path / "a" / "x.json", "other", dict, dict)
+        kept(tmp_path / "a" / "x.json", "other", dict, dict)
     assert (tmp_path / "a" / "x.json").read_bytes() == before
     (tmp_path / "a" / "x.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read"):
-        proof_results.kept(tmp_path / "a" / "x.json", "key", dict, dict)
+        kept(tmp_path / "a" / "x.json", "key", dict, dict)
 
 
 @pytest.mark.parametrize("wrong", [None, 7, [7], [{}], [{"seed": 5}], "[]", {}])
-@pytest.mark.parametrize("read", [Predicted.of, lambda rows: proof_results.answers_of(rows, [100_000])])
+@pytest.mark.parametrize("read", [Predicted.of, lambda rows: answers_of(rows, [100_000])])
 def test_kept_files_of_wrong_content_are_named(tmp_path, wrong, read):
     """The right key and what is no prediction, or no answers: one error that names the file and what to do."""
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"key": "key", "value": wrong}))
     with pytest.raises(InputError, match="x.json cannot be read .*: remove it to have it made again"):
-        proof_results.kept(path, "key", dict, read)
+        kept(path, "key", dict, read)
 
 
 @pytest.mark.parametrize("change", [{"score": None}, {"strict": "1"}, {"lenient": 2.0}, {"seed": 7}, {"answer": 3}])
 def test_answers_that_cannot_be_compared_are_refused(change):
     """A missing score, one out of range, or another question's answer; whole ones come back as they are."""
     rows = answers([1.0, 0.5], [1.0, 1.0])
-    assert proof_results.answers_of(rows, [100_000, 100_001]) is rows
+    assert answers_of(rows, [100_000, 100_001]) is rows
     with pytest.raises(ValueError):
-        proof_results.answers_of([rows[0], rows[1] | change], [100_000, 100_001])
+        answers_of([rows[0], rows[1] | change], [100_000, 100_001])
     with pytest.raises(ValueError, match="1 other questions than the 2"):
-        proof_results.answers_of(rows[:1], [100_000, 100_001])
+        answers_of(rows[:1], [100_000, 100_001])
 
 
 class Failing:
@@ -146,9 +157,9 @@ def answered(monkeypatch, grader):
         rollouts = Rollouts(prompt_ids=[[1]] * n, prompt_B=np.arange(n), ids_BT=None, logprobs_BT=None, entropy_BT=None,
                             length_B=np.ones(n, int), finish_B=["stop"] * n)
         return rollouts, [prompt.task.text for prompt in prompts]
-    monkeypatch.setattr(proof, "sample", sample)
+    monkeypatch.setattr(proof_steps, "sample_completions", sample)
     asked = [Prompt(Question(FAMILY, i, text, "1"), [], [1]) for i, text in enumerate("abcd")]
-    return proof.greedy(None, None, asked, grader, settings(trainer={"tasks_per_step": 1}, generation={"group": 3}))
+    return greedy(None, None, asked, grader, settings(trainer={"tasks_per_step": 1}, generation={"group": 3}))
 
 
 def test_an_answer_that_cannot_be_graded_is_worth_0_and_counted(monkeypatch, entry):
@@ -158,10 +169,10 @@ def test_an_answer_that_cannot_be_graded_is_worth_0_and_counted(monkeypatch, ent
 
     assert [row["score"] for row in rows] == [1.0, 0.0, 1.0, 1.0] == [row["strict"] for row in rows]
     assert (lost["lenient"], lost["verdict"]) == (0.0, "unscorable") and "died twice" in lost["detail"]
-    assert proof_results.answers_of(rows, range(4)) == rows
+    assert answers_of(rows, range(4)) == rows
     after = [row | {"verdict": "right"} for row in rows]
-    result = proof_results.result_of(entry, {"before": rows, "trained": after}, {"trained": [{"step": 1, "step_time": 1.0}]})
-    assert "could not be scored, each worth 0: 1 of 4 before" in proof_results.result_text(result)
+    result = result_of(entry, {"before": rows, "trained": after}, {"trained": [{"step": 1, "step_time": 1.0}]})
+    assert "could not be scored, each worth 0: 1 of 4 before" in result_text(result)
     assert "1 of 4 before" in str(proof_page.outcomes([result]))
 
 
@@ -188,7 +199,7 @@ def result(entry):
               "completions/mean_length": 4.0} for step in (1, 2)]
     sides = {"before": answers([0.0] * 60 + [1.0] * 40, [1.0] * 100), "trained": answers([0.0] * 40 + [1.0] * 60, [1.0] * 100),
              "control": answers([0.0] * 61 + [1.0] * 39, [1.0] * 100)}
-    return proof_results.result_of(entry, sides, {"trained": curve, "control": curve})
+    return result_of(entry, sides, {"trained": curve, "control": curve})
 
 
 def test_a_result_by_hand(result):
@@ -209,12 +220,12 @@ def test_a_result_by_hand(result):
 
 def test_the_text_says_what_a_mean_can_hide(result):
     """Farmable families are marked, an unchanged lenient accuracy and the control arm stand beside the gain."""
-    text = proof_results.result_text(result)
+    text = result_text(result)
 
     assert "HELD" in text and "FARMABLE: always '1' earns 0.50" in text
     for part in ("score    0.400 -> 0.600", "lenient  1.000 -> 1.000", "control", "trained over control"):
         assert part in text, part
-    table = proof_results.results_text([result])
+    table = results_text([result])
     assert table.count("\n") >= 4 and "always yes" in table and "p(1 - p)" in table
 
 
@@ -222,14 +233,14 @@ def test_calibration_sets_predictions_beside_gains(entry, result):
     """A line for each predicted family, most signal first, with the gain where it was trained; refused ones have none."""
     weak = entry._replace(family="gcd", scores=dict.fromkeys(entry.scores, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]))
     entries = [weak, entry, Predicted("broken", AUDIT, "no gold", {})]
-    first, second = proof_results.calibration(entries, [result])
+    first, second = calibration(entries, [result])
 
     assert (first.family, first.pass_1, first.spread) == ("chain_sum", pytest.approx(1 / 3), pytest.approx(2 / 9))
     assert (first.mean, first.signal) == (pytest.approx(2.5 / 6), pytest.approx(2 / 3))
     assert first.gain["value"] == pytest.approx(0.2) and first.control["value"] == pytest.approx(-0.01)
     assert (first.said, first.verdict) == ("improves", "held")
     assert (second.family, second.gain, second.verdict) == ("gcd", None, "-") and second.signal == pytest.approx(1 / 3)
-    lines = proof_results.calibration_text(entries, [result]).splitlines()
+    lines = calibration_text(entries, [result]).splitlines()
     assert len(lines) == 3 and "0.333  0.417   0.667   0.222  improves  +0.200 [" in lines[1] and "held" in lines[1]
     assert lines[2].startswith("gcd") and lines[2].endswith("not trained")
     page = str(proof_page.calibrated(entries, [result]))
@@ -241,7 +252,7 @@ def test_results_and_page_hold_everything(result, entry, tmp_path):
     """results.json is JSON without NaN; the page names every family, and strangers' text is text on it."""
     refused = Predicted("rubiks_cube", AUDIT, "its own answers do not score 1", {})
     standing = Standing({}, {"gcd": "too <few>"}).with_done(result)
-    proof_results.write_results(tmp_path, "d" * 64, [entry, refused], standing)
+    write_results(tmp_path, "d" * 64, [entry, refused], standing)
     document = json.loads((tmp_path / "results.json").read_text())
     proof_page.write(tmp_path, ["facts"], [entry, refused], standing)
     page = (tmp_path / "report.html").read_text()
@@ -252,7 +263,7 @@ def test_results_and_page_hold_everything(result, entry, tmp_path):
     assert "chain_sum (farmable)" in page and "refused: its own answers" in page and page.count("<svg") >= 3
     assert "<b>0</b>" not in page and "&lt;b&gt;0&lt;/b&gt;" in page and "http" not in page.replace("http-equiv", "").replace(
         "http://www.w3.org/2000/svg", "")
-    assert proof_results.earlier(tmp_path, "d" * 64) == Standing(
+    assert earlier(tmp_path, "d" * 64) == Standing(
         {"chain_sum": json.loads(json.dumps(result))}, {"gcd": "too <few>"})
     proof_page.write(tmp_path, ["facts"], [entry], Standing({}, {}))
     assert "Predictions" in (tmp_path / "report.html").read_text()

@@ -10,11 +10,12 @@ import pytest
 
 import query
 import run_probe
-from rl import command, lora
-from rl.datalog import Group
+from rl import command
 from rl.evaluation.probe_report import groups_from, read
 from rl.models import pretrained
 from rl.pages.samples import shown
+from rl.rewards.base import GradedGroup
+from rl.training import lora
 from tests.test_probe import sample
 
 FEW = {"N_SAMPLES": "3", "MAX_NEW_TOKENS": "8", "DECODE_BLOCK": "4", "SANDBOX_WORKERS": "1"}
@@ -114,12 +115,12 @@ def test_what_cannot_be_answered_is_one_line(ask, arguments, environ, words):
 
 def test_the_numbers_by_hand():
     """The first sample is shown even where another is better; style and depth are means over the correct ones."""
-    group = Group("t", [], [sample(False, detail="case 1\x1b[2J"), sample(style=0.2, depth=1), sample(style=0.6, depth=4),
+    group = GradedGroup("t", [], [sample(False, detail="case 1\x1b[2J"), sample(style=0.2, depth=1), sample(style=0.6, depth=4),
                             sample(failed=True)])
     text = query.graded_text(group, 1)
 
     assert "the first of 4 samples, wrong_answer: reward 0.000" in text and "case 1\\x1b[2J" in text and "\x1b" not in text
     assert "pass rate 0.667, mean reward 0.800, style of correct 0.400, depth of correct 2.500; 1 passes fail" in text
-    assert "style of correct -" in query.graded_text(Group("t", [], [sample(False)]), 0)
+    assert "style of correct -" in query.graded_text(GradedGroup("t", [], [sample(False)]), 0)
     words = sample()._replace(style=None, depth=None, calls=None, pure=None, idle=None)
-    assert "mean reward 1.200; 0 passes" in query.graded_text(Group("t", [], [words]), 0), "answers in words have no style"
+    assert "mean reward 1.200; 0 passes" in query.graded_text(GradedGroup("t", [], [words]), 0), "answers in words have no style"

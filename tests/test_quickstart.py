@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from rl.datalog import read_rows
+from rl.run.files import read_rows
 
 TRACKED = ("rl", "tasks", "scripts", "models", "requirements.txt", "requirements-dev.txt", "requirements-extra.txt",
-           "train_grpo.py", "run_probe.py", "query.py", "qwen2_jax.py", "attention.py")
+           "train_grpo.py", "run_probe.py", "query.py", "qwen2_jax.py", "attention.py", "model_config.py")
 SHORT = {"STEPS": "2", "TASKS_PER_STEP": "2", "GROUP": "4", "N_TASKS": "4", "HELDOUT_TASKS": "2", "N_SAMPLES": "4"}
 
 

@@ -4,11 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import loop
-from rl.generate import Sampling, generate, row_keys, step_key
 from rl.models import pretrained
-from rl.settings import DataSettings
-from rl.taskset import load_tasks
+from rl.settings.declared import DataSettings
+from rl.tasks import encode_prompts, load_tasks
+from rl.training.sampler import SamplingParams, generate, row_keys, step_key
 
 PROMPTS, TOKENS = 10, 48
 
@@ -22,9 +21,9 @@ def test_greedy_ids_are_those_of_transformers(real_model):
 
     source = pretrained.resolve(str(real_model))
     tasks = load_tasks(DataSettings(n_tasks=PROMPTS))
-    prompts = [p.ids for p in loop.prepare(tasks, source.chat, False, 1024)]
+    prompts = [p.ids for p in encode_prompts(tasks, source.chat, False, 1024)]
     names = [task.name for task in tasks]
-    ours = generate(pretrained.load(source, jnp.float32), None, prompts, 1, Sampling(0.0, max_new_tokens=TOKENS),
+    ours = generate(pretrained.load(source, jnp.float32), None, prompts, 1, SamplingParams(0.0, max_new_tokens=TOKENS),
                     row_keys(step_key(0, 0), names, 1))
     theirs = AutoModelForCausalLM.from_pretrained(real_model, dtype=torch.float32).eval()
     assert len({len(ids) for ids in prompts}) > 5

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from rl import config
-from rl import recheck as module
-from rl.datalog import Group, Sample
-from rl.recheck import recheck
-from rl.reward import Grader
+from rl.rewards import grading
+from rl.rewards.base import GradedGroup, GradedSample
+from rl.rewards.grading import recheck
+from rl.rewards.lisp import ProgramGrader
 from rl.sandbox import Sandbox, SandboxError
-from rl.taskset import Task, hidden_inputs
+from rl.settings import config
+from rl.tasks import Task, hidden_inputs
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the sandbox needs Linux", allow_module_level=True)
@@ -31,10 +31,10 @@ def groups():
     """Two groups that training graded: honest and lucky passes, and a wrong answer."""
     texts = [HONEST, LUCKY, "def double(n):\n    return n\n"]
     with Sandbox(1) as box:
-        grades = Grader(box, [DOUBLE], 0.5, 1).grade([(DOUBLE, text) for text in texts])
+        grades = ProgramGrader(box, [DOUBLE], 0.5, 1).grade([(DOUBLE, text) for text in texts])
     assert [grade.correct for grade in grades] == [True, True, False]
-    samples = [Sample.of(text, 9, "stop", grade) for text, grade in zip(texts, grades, strict=True)]
-    return [Group("double", [], samples), Group("double", [], samples)]
+    samples = [GradedSample.of(text, 9, "stop", grade) for text, grade in zip(texts, grades, strict=True)]
+    return [GradedGroup("double", [], samples), GradedGroup("double", [], samples)]
 
 
 def test_lucky_passes_are_found_and_named(groups, capsys):
@@ -45,14 +45,14 @@ def test_lucky_passes_are_found_and_named(groups, capsys):
 
 def test_the_share_decides_and_repeats(groups, monkeypatch):
     """0 looks at nothing and starts nothing; a half looks at about half; the choice hangs on SEED and step alone."""
-    monkeypatch.setattr(module, "_look_again", lambda drawn, settings: (len(drawn), []))
+    monkeypatch.setattr(grading, "_look_again", lambda drawn, settings: (len(drawn), []))
     many = groups * 100
     tasks = [DOUBLE] * len(many)
     looked = lambda share, seed, step: recheck(tasks, many, settings(share, seed), step)["grader/rechecked"]  # noqa: E731
     half = looked(0.5, "0", 3)
     assert 160 < half < 240 and looked(0.5, "0", 3) == half and looked(1, "0", 3) == 400
     assert len({half, looked(0.5, "0", 4), looked(0.5, "1", 3), looked(0.5, "2", 5)}) > 1
-    monkeypatch.setattr(module, "_look_again", lambda drawn, settings: pytest.fail("asked for nothing"))
+    monkeypatch.setattr(grading, "_look_again", lambda drawn, settings: pytest.fail("asked for nothing"))
     assert looked(0, "0", 3) == 0
 
 
@@ -61,7 +61,7 @@ def test_training_goes_on_without_a_second_sandbox(groups, monkeypatch, capsys):
     def refuse(*_arguments):
         raise SandboxError("no processes left")
 
-    monkeypatch.setattr(module, "Sandbox", refuse)
+    monkeypatch.setattr(grading, "Sandbox", refuse)
     assert recheck([DOUBLE] * 2, groups, settings(1), 6) == {"grader/rechecked": 0, "grader/recheck_failed": 0}
     assert "step 7: no recheck of 4 passes: no processes left" in capsys.readouterr().out
 

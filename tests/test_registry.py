@@ -7,7 +7,6 @@ import pytest
 from rl import registry
 from rl.errors import InputError
 from rl.registry import (
-    TrainingSample,
     build_data_provider,
     build_objective,
     build_reward,
@@ -18,6 +17,7 @@ from rl.registry import (
     register_reward,
     registered,
 )
+from rl.rewards.base import TrainingSample
 
 
 @pytest.fixture(autouse=True)

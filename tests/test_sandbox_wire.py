@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl._sandbox_values import FRAME_CAP, LENGTH, MAX_DEPTH, MAX_INT_BITS, TooLarge, decode, encode
-from rl._sandbox_wire import ENDINGS, Exam, ProtocolError, parse, plain
-from rl.compare import Unsupported, matches
 from rl.sandbox import Suite
+from rl.sandbox.compare import Unsupported, matches
+from rl.sandbox.inside.values import FRAME_CAP, LENGTH, MAX_DEPTH, MAX_INT_BITS, TooLarge, decode, encode
+from rl.sandbox.wire import ENDINGS, Exam, ProtocolError, native, parse
 
 KEYS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.floats(allow_nan=False))
 VALUES = st.recursive(
@@ -54,7 +54,7 @@ def test_values_survive_both_directions(value):
     assert matches(value, parse(json.dumps(["value", 0, tree]).encode())[2])
     assert repr(decode(tree)) == repr(value) or isinstance(value, set | frozenset | dict | list | tuple)
     assert matches(value, parse(json.dumps(["value", 0, encode(decode(tree))]).encode())[2])
-    assert matches(plain(parse(json.dumps(["value", 0, tree]).encode())[2]), parse(json.dumps(["v", 0, tree]).encode())[2])
+    assert matches(native(parse(json.dumps(["value", 0, tree]).encode())[2]), parse(json.dumps(["v", 0, tree]).encode())[2])
 
 
 @pytest.mark.parametrize("cut", [1, 3, 1 << 20])

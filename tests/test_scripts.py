@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from rl.settings import LEAVES
+from rl.settings.declared import LEAVES
 
 PAGE = "before\n<!-- settings:begin -->\nold\n<!-- settings:end -->\nafter\n"
 

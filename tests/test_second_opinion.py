@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from rl.errors import InputError
-from rl.registry import TrainingSample
-from rl.words.answers import compare
-from rl.words.second_opinion import SecondOpinion
-from rl.words.text_rewards import gsm8k_correctness_reward
+from rl.rewards.base import TrainingSample
+from rl.rewards.words.answers import compare
+from rl.rewards.words.rewards import gsm8k_correctness_reward
+from rl.rewards.words.second_opinion import SecondOpinion
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl import command, config, datalog, graders, grpo, loop, lora, training
+from model_config import PROJECTIONS
+from rl import command
 from rl.errors import InputError
-from rl.reward import Grade
+from rl.rewards import setup
+from rl.rewards.base import Grade
+from rl.rewards.setup import open_judge
+from rl.run.log import step_metrics
+from rl.settings import config
+from rl.tasks import Prompt
+from rl.training import lora
+from rl.training import step as training_step
+from rl.training.loss import loss_of
+from rl.training.optimiser import SGD, AdamW, init_state, optimiser_of
+from rl.training.run import start
+from rl.training.sampler import sampling_of
+from rl.training.step import train_step
 from tests import small_model
 
 HERE = "test_settings_act.py"
@@ -129,13 +142,13 @@ def settings(**values):
     return config.load({name.upper(): str(value) for name, value in values.items()}).settings
 
 
-CONSTANTS = (loop.sampling_of, loop.objective_of, loop.optimiser_of)
+CONSTANTS = (sampling_of, loss_of, optimiser_of)
 FIELDS = {    # leaf -> another value, and the fields that must follow it
-    "temperature": (0.5, {"Sampling.temperature", "Objective.temperature"}), "top_k": (7, {"Sampling.top_k"}),
-    "top_p": (0.5, {"Sampling.top_p"}), "max_new_tokens": (9, {"Sampling.max_new_tokens", "Objective.longest"}),
-    "decode_block": (3, {"Sampling.block"}),
-    "eps_low": (0.1, {"Objective.eps_low"}), "eps_high": (0.9, {"Objective.eps_high"}),
-    "logit_chunk": (32, {"Objective.logit_chunk"}), "remat": ("dots", {"Objective.remat"}),
+    "temperature": (0.5, {"SamplingParams.temperature", "Loss.temperature"}), "top_k": (7, {"SamplingParams.top_k"}),
+    "top_p": (0.5, {"SamplingParams.top_p"}), "max_new_tokens": (9, {"SamplingParams.max_new_tokens", "Loss.longest"}),
+    "decode_block": (3, {"SamplingParams.block"}),
+    "eps_low": (0.1, {"Loss.eps_low"}), "eps_high": (0.9, {"Loss.eps_high"}),
+    "logit_chunk": (32, {"Loss.logit_chunk"}), "remat": ("dots", {"Loss.remat"}),
     "learning_rate": (0.5, {"AdamW.learning_rate"}), "weight_decay": (0.25, {"AdamW.weight_decay"}),
     "adam_beta1": (0.5, {"AdamW.beta1"}), "adam_beta2": (0.75, {"AdamW.beta2"}), "adam_eps": (0.125, {"AdamW.eps"}),
     "max_grad_norm": (2.0, {"AdamW.max_grad_norm"}), "scheduler": ("cosine", {"AdamW.scheduler"}),
@@ -158,17 +171,17 @@ def test_a_setting_is_its_constant_and_no_other(leaf):
 
 def test_warm_up_counts_steps():
     """WARMUP_STEPS and STEPS are in steps, the optimiser counts updates; UPDATES_PER_BATCH of them make a step."""
-    assert loop.optimiser_of(settings(warmup_steps=3)).warmup_steps == 3
-    assert loop.optimiser_of(settings(warmup_steps=3, updates_per_batch=2)).warmup_steps == 6
-    assert loop.optimiser_of(settings(steps=9, updates_per_batch=2)).all_updates == 18
+    assert optimiser_of(settings(warmup_steps=3)).warmup_steps == 3
+    assert optimiser_of(settings(warmup_steps=3, updates_per_batch=2)).warmup_steps == 6
+    assert optimiser_of(settings(steps=9, updates_per_batch=2)).all_updates == 18
 
 
 def test_the_optimiser_is_the_one_that_is_named():
     """OPTIMIZER=sgd has every constant that AdamW has too, each in its place; without it AdamW is taken."""
     asked = dict(learning_rate=50, warmup_steps=3, weight_decay=0.25, max_grad_norm=2, scheduler="linear", steps=9,
                  updates_per_batch=2)
-    assert loop.optimiser_of(settings(optimizer="sgd", **asked)) == grpo.SGD(50.0, 6, 0.25, 2.0, "linear", 18)
-    assert loop.optimiser_of(settings(**asked)) == grpo.AdamW(50.0, 6, 0.9, 0.999, 1e-8, 0.25, 2.0, "linear", 18)
+    assert optimiser_of(settings(optimizer="sgd", **asked)) == SGD(50.0, 6, 0.25, 2.0, "linear", 18)
+    assert optimiser_of(settings(**asked)) == AdamW(50.0, 6, 0.9, 0.999, 1e-8, 0.25, 2.0, "linear", 18)
 
 
 class Counting:
@@ -184,12 +197,12 @@ def stepped():
     """One real training step of a small random model under some settings: (state, groups, metrics)."""
     model = small_model.model()
     model.chat.decode = lambda ids: " ".join(map(str, ids))
-    prompts = [loop.Prompt(SimpleNamespace(name=f"t{n}"), [], small_model.prompt(n)) for n in (5, 9)]
+    prompts = [Prompt(SimpleNamespace(name=f"t{n}"), [], small_model.prompt(n)) for n in (5, 9)]
 
     def step(**changes):
         base = {"group": 4, "max_new_tokens": 8, "decode_block": 4, "recheck_share": 0, "logit_chunk": 16, "learning_rate": 0.01}
         adapter = lora.init(jax.random.key(0), small_model.CFG, 4, 8.0)
-        return loop.train_step(model, grpo.init_state(adapter), prompts, Counting(), settings(**base | changes), 0)
+        return train_step(model, init_state(adapter), prompts, Counting(), settings(**base | changes), 0)
     return step
 
 
@@ -208,14 +221,14 @@ def test_a_step_follows_its_settings(stepped):
     assert texts(stepped(seed=1)) != texts(base)
     shuffled = stepped(shuffle_rewards=1)
     assert texts(shuffled) == texts(base) and (b(shuffled) != b(base)).any()
-    assert datalog.step_metrics(shuffled[1]) == datalog.step_metrics(base[1]), "the log keeps what was earned"
+    assert step_metrics(shuffled[1]) == step_metrics(base[1]), "the log keeps what was earned"
 
 
 @pytest.mark.slow
 def test_the_update_takes_a_group_in_parts(stepped, monkeypatch):
     """UPDATE_SAMPLES=2 cuts groups of 4 in two, and what is learnt stays the same but for rounding."""
-    counts, update = [], loop.update
-    monkeypatch.setattr(loop, "update", lambda params, state, packed, *rest: counts.append(len(packed)) or update(
+    counts, update = [], training_step.update
+    monkeypatch.setattr(training_step, "update", lambda params, state, packed, *rest: counts.append(len(packed)) or update(
         params, state, packed, *rest))
     whole, parts = stepped(), stepped(update_samples=2)
 
@@ -227,16 +240,16 @@ def test_the_update_takes_a_group_in_parts(stepped, monkeypatch):
 def test_rank_and_alpha_shape_a_new_adapter(tmp_path):
     """LORA_RANK columns, scaled by LORA_ALPHA / LORA_RANK."""
     for rank, alpha in ((16, 32.0), (3, 12.0)):
-        state, step, _ = training.start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
+        state, step, _ = start(tmp_path, small_model.CFG, settings(lora_rank=rank, lora_alpha=alpha))
         assert step == 0 and lora.rank_of(state.adapter) == rank and float(state.adapter["scale"]) == alpha / rank
 
 
 def test_targets_are_the_new_adapters(tmp_path):
     """LORA_TARGETS in any order and spacing are the projections that have entries; by default all seven of the model."""
     for asked, found in (("down_proj, q_proj", ["q_proj", "down_proj"]), ("up_proj", ["up_proj"])):
-        state, _, _ = training.start(tmp_path, small_model.CFG, settings(lora_targets=asked))
+        state, _, _ = start(tmp_path, small_model.CFG, settings(lora_targets=asked))
         assert lora.targets_of(state.adapter) == found
-    assert settings().model.lora_targets.split(",") == list(lora.PROJECTIONS)
+    assert settings().model.lora_targets.split(",") == list(PROJECTIONS)
 
 
 def test_the_number_format(tiny_model):
@@ -266,7 +279,7 @@ def test_why_the_attention_kernel_is_not_the_fast_one(tiny_model, monkeypatch):
 def test_the_sandbox_gets_its_settings(monkeypatch):
     """Workers, seconds a case, and leave for weak machines, each as set; what they do there is tested there."""
     asked = []
-    monkeypatch.setattr(graders, "Sandbox", lambda *arguments: asked.append(arguments))
-    graders.open_judge(settings())
-    graders.open_judge(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
+    monkeypatch.setattr(setup, "Sandbox", lambda *arguments: asked.append(arguments))
+    open_judge(settings())
+    open_judge(settings(sandbox_workers=5, case_seconds=2.5, allow_weak_sandbox=1))
     assert asked == [(2, 0.5, False), (5, 2.5, True)]

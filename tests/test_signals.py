@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from rl.signals import EXIT_CODES, Interrupted, Signals
+from rl.run.signals import EXIT_CODES, Interrupted, Signals
 
 # Work in C that neither returns nor sees signals for minutes, as a compilation or a long step on the device does.
 BUSY = """
 import hashlib, threading
-from rl.signals import Interrupted, Signals
+from rl.run.signals import Interrupted, Signals
 with Signals():
     threading.Timer(0.3, print, ("ready",), {"flush": True}).start()
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)

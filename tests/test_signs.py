@@ -2,8 +2,9 @@
 
 import pytest
 
-from rl.datalog import RunLog, append_rows
-from rl.pages.signs import signs_of, signs_text, tasks_lost
+from rl.evaluation.signs import signs_of, signs_text, tasks_lost
+from rl.run.files import append_rows
+from rl.run.log import RunLog
 from tests.test_datalog import group, sample, step_metrics
 
 

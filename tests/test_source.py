@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl.source import MAX_SOURCE, extract_code, normalise, parse_source
+from rl.rewards.source import MAX_SOURCE, extract_code, normalise, parse_source
 
 GCD = "def gcd(a, b):\n    return a if not b else gcd(b, a % b)\n"
 

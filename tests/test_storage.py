@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rl import command, config, tracker
+from rl import command
 from rl.errors import InputError
-from rl.graders import objective_of_rewards
 from rl.models import pretrained
-from rl.settings import Settings
-from rl.storage import as_written, checkpoint_folder, checkpoints, lasting_checkpoints, located
+from rl.rewards.setup import objective_of_rewards
+from rl.run import tracker
+from rl.run.files import checkpoint_folder, checkpoints, lasting_checkpoints
+from rl.settings import config
+from rl.settings.declared import Settings
+from rl.settings.paths import as_written, located
 from tests.test_tracker import FakeWandb
 
 KWARGS = {"math_path": "math", "levels": [1], "deep": {"gsm8k_path": "/abs/gsm8k"}}

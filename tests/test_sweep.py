@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rl import config
-from rl.datalog import append_rows, read_rows
 from rl.errors import InputError
 from rl.evaluation import sweep, sweep_summary
 from rl.evaluation.stats import bootstrap, wilson
-from rl.settings import LEAVES
+from rl.run.files import append_rows, read_rows
+from rl.settings import config
+from rl.settings.declared import LEAVES
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTED = ("objective: {combine: weighted_length_penalty, "
@@ -28,7 +28,7 @@ TRAIN = """
 import json, os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from rl import config
+from rl.settings import config
 loaded = config.load(os.environ, training=True)
 s, run = loaded.settings, Path(loaded.settings.run.resume or loaded.settings.run.out)
 print("resumed" if s.run.resume else "started", s.trainer.learning_rate, flush=True)

@@ -10,7 +10,7 @@ import typing
 import pytest
 
 from rl.sandbox import Sandbox
-from rl.taskset import hidden_inputs
+from rl.tasks import hidden_inputs
 from tasks.lc_easy_tasks import HELD_OUT, TASKS
 from tasks.mutants import EXCUSES, make_mutants, run_reference
 
@@ -192,7 +192,7 @@ def test_there_are_enough_hidden_inputs_and_no_large_ones(task):
 
 def test_hidden_inputs_are_the_same_in_every_process():
     """Hash randomisation and the process play no part, so a resumed run grades by the same cases."""
-    program = ("import hashlib; from tasks.lc_easy_tasks import TASKS; from rl.taskset import hidden_inputs\n"
+    program = ("import hashlib; from tasks.lc_easy_tasks import TASKS; from rl.tasks import hidden_inputs\n"
                "print(hashlib.sha256(repr([hidden_inputs(t, 3) for t in TASKS]).encode()).hexdigest())")
     seen = {subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, check=True,
                            capture_output=True, text=True).stdout.strip() for seed in ("1", "2")}

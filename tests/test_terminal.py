@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from rl.terminal import outlive_terminal
+from rl.run.signals import outlive_terminal
 
 WRITES = """
 import os, sys, warnings
-from rl.terminal import outlive_terminal
+from rl.run.signals import outlive_terminal
 if sys.argv[2] == "outlive":
     outlive_terminal()
 print("here", flush=True)

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl.errors import InputError
-from rl.registry import TrainingSample, build_reward
-from rl.words.text_rewards import (
+from rl.registry import build_reward
+from rl.rewards.base import TrainingSample
+from rl.rewards.words.rewards import (
     format_tag_reward,
     groups,
     gsm8k_correctness_reward,

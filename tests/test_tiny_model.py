@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qwen2_jax import ModelConfig, forward
-from rl.datalog import group_metrics
+from model_config import ModelConfig
+from qwen2_jax import forward
 from rl.errors import InputError
 from rl.evaluation.probe import ProbeGrader, probe
-from rl.generate import Sampling
-from rl.loop import prepare
 from rl.models import pretrained
+from rl.run.log import group_metrics
 from rl.sandbox import Sandbox
-from rl.settings import DataSettings, Settings
-from rl.taskset import load_tasks
+from rl.settings.declared import DataSettings, Settings
+from rl.tasks import encode_prompts, load_tasks
+from rl.training.sampler import SamplingParams
 from tasks.tiny_solutions import SOLUTIONS
 
 
@@ -178,7 +178,7 @@ def test_it_is_small(folder):
 
 def test_prompts_are_short():
     """Every task's prompt fits into 256 tokens, most into 160."""
-    prompts = prepare(load_tasks(DataSettings(split="all")), pretrained.resolve("tiny").chat, False, 256)
+    prompts = encode_prompts(load_tasks(DataSettings(split="all")), pretrained.resolve("tiny").chat, False, 256)
 
     assert np.median([len(prompt.ids) for prompt in prompts]) < 160
 
@@ -198,7 +198,7 @@ def test_transformers_agrees(folder):
     model = pretrained.load(pretrained.resolve("tiny"), np.float32)
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    prompts = prepare(load_tasks(DataSettings(split="all")), model.chat, False, 256)
+    prompts = encode_prompts(load_tasks(DataSettings(split="all")), model.chat, False, 256)
     for prompt in prompts:
         ids = tokenizer.apply_chat_template(prompt.messages, add_generation_prompt=True, tokenize=True, return_dict=False)
         assert ids == prompt.ids, prompt.task.name
@@ -214,9 +214,9 @@ def test_transformers_agrees(folder):
 def test_it_is_half_right_in_every_style():
     """At T = 1 it solves 0.3 to 0.6 of the training tasks' samples, in every style, and most groups of 8 hold both."""
     model, tasks = pretrained.load(pretrained.resolve("tiny"), np.float32), load_tasks(DataSettings())
-    prompts = prepare(tasks, model.chat, False, 256)
+    prompts = encode_prompts(tasks, model.chat, False, 256)
     with Sandbox() as sandbox:
-        found = probe(model, None, prompts, ProbeGrader.on(sandbox, tasks, Settings()), 8, Sampling(1.0, 0, 1.0, 192, 16), 0, 16)
+        found = probe(model, None, prompts, ProbeGrader.on(sandbox, tasks, Settings()), 8, SamplingParams(1.0, 0, 1.0, 192, 16), 0, 16)
     right = [sample for group in found.groups for sample in group.samples if sample.correct]
 
     assert 0.3 <= len(right) / (8 * len(tasks)) <= 0.6

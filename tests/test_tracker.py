@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl import tracker
 from rl.errors import InputError
-from rl.tracker import Tracker
+from rl.run import tracker
+from rl.run.tracker import Tracker
+from rl.settings import config
 
 
 class FakeWandb:
@@ -163,7 +164,6 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch, capsys):
 
 def test_a_resumed_run_may_change_its_tracker(tmp_path):
     """TRACKER is logging, not what is computed."""
-    from rl import config
     (tmp_path / "config.yaml").write_text(config.dump(config.load({"REPORT_TO": "wandb"}).settings))
     assert config.load({"RESUME": str(tmp_path)}).settings.run.tracker == "wandb"
     assert config.load({"RESUME": str(tmp_path), "TRACKER": "none"}).settings.run.tracker == "none"

@@ -15,14 +15,16 @@ import yaml
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 import train_grpo
-from rl import checkpoint, command, held_out, taskset
-from rl.datalog import read_rows
-from rl.device import explain_memory
-from rl.lock import claimed
+from rl import command
+from rl import tasks as rl_tasks
+from rl.evaluation.probe import HeldOutEvaluation
 from rl.models import pretrained
-from rl.settings import PROJECTIONS
-from rl.signals import Interrupted
-from rl.taskset import load_tasks
+from rl.run.files import claimed, read_rows
+from rl.run.signals import Interrupted
+from rl.settings.declared import PROJECTIONS
+from rl.tasks import load_tasks
+from rl.training import checkpoint
+from rl.training.device import explain_memory
 from tests.taught_checkpoint import taught_names
 from tests.test_tracker import FakeWandb
 
@@ -539,7 +541,7 @@ def no_disk_check(folder):
 def on_known_tasks(monkeypatch):
     """Evaluations on the very tasks that this model knows and trains on: the likeliest to disturb it, and to show a change."""
     known = {"split": "train", "task_names": SMALL["TASK_NAMES"]}
-    monkeypatch.setattr(taskset, "load_tasks", lambda data: load_tasks(replace(data, **known)))
+    monkeypatch.setattr(rl_tasks, "load_tasks", lambda data: load_tasks(replace(data, **known)))
 
 
 @pytest.fixture
@@ -583,10 +585,10 @@ def test_evaluations_change_nothing_and_are_told(whole, evaluated):
 def test_an_evaluation_that_was_stopped_is_made_when_the_run_goes_on(train, taught_model, tmp_path, evaluated, monkeypatch):
     """SIGTERM while the adapter of step 4 is evaluated: 143, that step is saved and has no row; resumed, the run and all rows are
     those of the run that nothing stopped. So are they after going back to an earlier checkpoint."""
-    run, of = tmp_path / "run", held_out.Evaluation.of
+    run, of = tmp_path / "run", HeldOutEvaluation.of
     with monkeypatch.context() as patch:
         looked = iter([False, True])
-        patch.setattr(held_out.Evaluation, "of", lambda *arguments: stop() if next(looked) else of(*arguments))
+        patch.setattr(HeldOutEvaluation, "of", lambda *arguments: stop() if next(looked) else of(*arguments))
         env = environ(taught_model, run, STEPS="6", STYLE_WEIGHT="0.5", EVAL_EVERY="4", EVAL_SAMPLES="3", SAVE_EVERY="100")
         code, out, _ = train(env)
     assert code == 143 and "saved step 4" in out and [row["step"] for row in eval_rows(run)] == [0]

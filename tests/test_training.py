@@ -10,12 +10,18 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from rl import checkpoint, config, grpo, lora, training
-from rl.checkpoint import CheckpointError
-from rl.datalog import Group, RunLog, read_rows
 from rl.errors import InputError
-from rl.signals import Interrupted, Signals
-from rl.taskset import Cursor, batch, draw
+from rl.rewards.base import GradedGroup
+from rl.run.files import read_rows
+from rl.run.log import RunLog
+from rl.run.signals import Interrupted, Signals
+from rl.settings import config
+from rl.tasks import Cursor, draw_tasks, tasks_of_step
+from rl.training import checkpoint, lora
+from rl.training import run as training_run
+from rl.training.checkpoint import CheckpointError
+from rl.training.optimiser import init_state
+from rl.training.run import RunContext, deadline_after, first_adapter, start
 from tests import small_model
 from tests.test_datalog import sample
 
@@ -53,15 +59,15 @@ class Loop:
     def train_step(self, model, state, prompts, grader, settings, step):
         self.act(step)
         self.chosen.append(list(prompts))
-        groups = [Group(f"t{prompt}", [], [sample()] * 3) for prompt in prompts[:2]]
+        groups = [GradedGroup(f"t{prompt}", [], [sample()] * 3) for prompt in prompts[:2]]
         return state._replace(updates=state.updates + 1), groups, {"step_time": 1.0, "reward": 0.5}
 
     def train(self, signals, evaluation=None, deadline=0.0):
-        self.patch.setattr(training, "train_step", self.train_step)
-        at = training.start(self.run, small_model.CFG, self.settings)
+        self.patch.setattr(training_run, "train_step", self.train_step)
+        at = start(self.run, small_model.CFG, self.settings)
         log = RunLog.resume(self.run, at.step)
-        around = training.Around(self.run, log, signals, self.told, evaluation=evaluation, deadline=deadline)
-        return training.train(at, None, TASKS, list(range(5)), None, self.settings, around)
+        around = RunContext(self.run, log, signals, self.told, evaluation=evaluation, deadline=deadline)
+        return training_run.train(at, None, TASKS, list(range(5)), None, self.settings, around)
 
 
 @pytest.fixture
@@ -94,14 +100,14 @@ def test_a_first_step_that_cannot_be_graded_ends_the_run(loop, tmp_path, monkeyp
 
 
 def test_each_step_has_its_tasks_is_written_and_told(loop, tmp_path):
-    """The tasks are those of rl/taskset.py's order; a row of metrics, a file of samples, a word to who is told; kept are the
+    """The tasks are those of rl/tasks.py's order; a row of metrics, a file of samples, a word to who is told; kept are the
     checkpoints of SAVE_EVERY and of the end."""
     made = loop(steps=5, save_every=2, keep_last=9)
     with Signals() as signals:
         at = made.train(signals)
 
     assert at.step == 5 and int(at.state.updates) == 5
-    assert made.chosen == [batch(TASKS, step, 2, 0) for step in range(5)]
+    assert made.chosen == [tasks_of_step(TASKS, step, 2, 0) for step in range(5)]
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]
     assert len(list((tmp_path / "completions").iterdir())) == 5 and read_rows(tmp_path / "sft_pool.jsonl")
     assert made.told.said == [("begin", 0), *(("step", step, 6) for step in range(1, 6))]
@@ -116,7 +122,7 @@ def test_it_goes_on_from_the_latest_checkpoint(loop, tmp_path):
         at = rest.train(signals)
 
     assert at.step == int(at.state.updates) == 5
-    assert rest.chosen == [batch(TASKS, step, 2, 0) for step in (3, 4)]
+    assert rest.chosen == [tasks_of_step(TASKS, step, 2, 0) for step in (3, 4)]
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]
 
 
@@ -124,8 +130,8 @@ def test_the_cursor_is_kept(loop, tmp_path):
     """With DYNAMIC_SAMPLING a step is offered more tasks than it takes, and the next begins behind those that were taken."""
     cursor, offered = Cursor(), []
     for _ in range(3):
-        offered.append(draw(cursor, 5, 4, 0)[0])
-        cursor = draw(cursor, 5, 2, 0)[1]
+        offered.append(draw_tasks(cursor, 5, 4, 0)[0])
+        cursor = draw_tasks(cursor, 5, 2, 0)[1]
     more = {"dynamic_sampling": 1, "max_sampled_groups": 4}
     with Signals() as signals:
         first = loop(steps=2, **more)
@@ -150,7 +156,7 @@ def test_a_signal_within_a_step_saves_the_last_whole_one(loop, tmp_path, signum)
     again = loop(steps=5)
     with Signals() as signals:
         assert int(again.train(signals).state.updates) == 5
-    assert again.chosen == [batch(TASKS, step, 2, 0) for step in (2, 3, 4)]
+    assert again.chosen == [tasks_of_step(TASKS, step, 2, 0) for step in (2, 3, 4)]
 
 
 @pytest.mark.parametrize("when", ["log", "first save"])
@@ -173,10 +179,10 @@ def test_a_signal_waits_until_log_and_checkpoint_agree(loop, tmp_path, monkeypat
 def test_no_step_begins_after_the_deadline(loop, tmp_path):
     """A deadline that is over ends it saved where it stands; hours are counted from now, and 0 of them are no limit."""
     with Signals() as signals:
-        assert loop(steps=5).train(signals, deadline=training.deadline_after(1e-9)).step == 0
+        assert loop(steps=5).train(signals, deadline=deadline_after(1e-9)).step == 0
         assert checkpoint.steps(tmp_path) == [0]
-        assert loop(steps=5).train(signals, deadline=training.deadline_after(1)).step == 5
-    assert training.deadline_after(0) == 0
+        assert loop(steps=5).train(signals, deadline=deadline_after(1)).step == 5
+    assert deadline_after(0) == 0
 
 
 def test_an_evaluation_is_made_once(loop, tmp_path):
@@ -195,18 +201,18 @@ def test_an_evaluation_is_made_once(loop, tmp_path):
 
 def test_a_start_is_a_checkpoints_or_a_beginning(tmp_path):
     """A new run has an adapter that changes nothing; RESUME of a folder without a checkpoint is refused."""
-    at = training.start(tmp_path, small_model.CFG, settings())
+    at = start(tmp_path, small_model.CFG, settings())
     assert (at.step, at.cursor) == (0, Cursor()) and float(lora.delta_norm(at.state.adapter)) == 0
     (tmp_path / "config.yaml").write_text(config.dump(settings()))
     with pytest.raises(CheckpointError, match="nothing to resume"):
-        training.start(tmp_path, small_model.CFG, config.load({"RESUME": str(tmp_path)}).settings)
+        start(tmp_path, small_model.CFG, config.load({"RESUME": str(tmp_path)}).settings)
 
 
 def test_lora_is_what_it_begins_with(tmp_path):
     """The adapter that LORA names, with its rank, as the first one."""
     adapter = lora.init(jax.random.key(1), small_model.CFG, 2, 4.0)
-    checkpoint.save(tmp_path, 7, grpo.init_state(adapter), 0, "x", 1, 0)
-    found = training.first_adapter(small_model.CFG, settings(lora=tmp_path / "checkpoints" / "step_00007"))
+    checkpoint.save(tmp_path, 7, init_state(adapter), 0, "x", 1, 0)
+    found = first_adapter(small_model.CFG, settings(lora=tmp_path / "checkpoints" / "step_00007"))
 
     same = jax.tree.map(lambda a, b: bool((a == b).all()), found["layers"], adapter["layers"])
     assert all(jax.tree.leaves(same))

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl.errors import InputError
-from rl.registry import TrainingSample, build_data_provider
-from rl.settings import DataSettings, Kwargs
-from rl.taskset import load_tasks
-from rl.words.answers import equal
-from rl.words.text_rewards import format_tag_reward, gsm8k_correctness_reward, is_well_formed
+from rl.registry import build_data_provider
+from rl.rewards.base import TrainingSample
+from rl.rewards.words.answers import equal
+from rl.rewards.words.rewards import format_tag_reward, gsm8k_correctness_reward, is_well_formed
+from rl.settings.declared import DataSettings, Kwargs
+from rl.tasks import load_tasks
 from tasks.word_problems import Curriculum, TextTask
 
 

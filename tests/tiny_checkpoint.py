@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from rl.taskset import REQUEST, STYLE_HINT, SYSTEM
+from rl.tasks import REQUEST, STYLE_HINT, SYSTEM
 from tasks.lc_easy_tasks import provide
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rl.datalog import QUALITIES, Group, Sample, graded, plain, step_metrics
 from rl.errors import InputError
 from rl.evaluation.stats import Gain, Interval, bootstrap, paired_bootstrap, pass_at_k, wilson
+from rl.rewards.base import GradedGroup, GradedSample
+from rl.run import log
+from rl.run.files import jsonable
+from rl.run.log import QUALITIES, step_metrics
 
 FORMAT = "probe 1"
 MEASURES = ("pass_rate", "reward", *QUALITIES, "entropy")
@@ -45,11 +48,11 @@ class Row(NamedTuple):
                 "entropy": (self.entropy, self.tokens)}
 
 
-def rows_of(groups: Sequence[Group], entropy: Sequence[float]) -> list[Row]:
+def rows_of(groups: Sequence[GradedGroup], entropy: Sequence[float]) -> list[Row]:
     """A row for each group; entropy is the task's sum over its sampled tokens."""
     rows = []
     for group, total in zip(groups, entropy, strict=True):
-        counting = graded(group.samples)
+        counting = log.graded(group.samples)
         correct = [sample for sample in counting if sample.correct]
         rows.append(Row(group.task, len(counting), len(correct), math.fsum(sample.reward for sample in counting),
                         {name: _pooled(getattr(sample, name) for sample in correct) for name in QUALITIES}, total,
@@ -80,7 +83,7 @@ def pass_at(rows: Sequence[Row], samples: int) -> dict[int, float]:
     return found
 
 
-def document(about: dict, groups: Sequence[Group], entropy: Sequence[float], rechecked: int, weak: int) -> dict:
+def document(about: dict, groups: Sequence[GradedGroup], entropy: Sequence[float], rechecked: int, weak: int) -> dict:
     """All of a probe as plain data: what it was, its numbers, and every sample it rests on."""
     rows = rows_of(groups, entropy)
     summary = {**{name: interval._asdict() for name, interval in measure(rows).items()},
@@ -89,7 +92,7 @@ def document(about: dict, groups: Sequence[Group], entropy: Sequence[float], rec
                "weak_passes": weak, "passes_rechecked": rechecked}
     tasks = [{"task": group.task, "entropy_sum": total, "samples": [sample._asdict() for sample in group.samples]}
              for group, total in zip(groups, entropy, strict=True)]
-    return plain({"format": FORMAT, **about, "summary": summary, "metrics": step_metrics(groups), "tasks": tasks})
+    return jsonable({"format": FORMAT, **about, "summary": summary, "metrics": step_metrics(groups), "tasks": tasks})
 
 
 def read(path: str | Path) -> dict:
@@ -105,9 +108,9 @@ def read(path: str | Path) -> dict:
     return found
 
 
-def groups_from(doc: dict) -> list[Group]:
+def groups_from(doc: dict) -> list[GradedGroup]:
     """The graded samples of a document that was read back, task by task, without their prompts."""
-    return [Group(task["task"], [], [*map(Sample.from_row, task["samples"])]) for task in doc["tasks"]]
+    return [GradedGroup(task["task"], [], [*map(GradedSample.from_row, task["samples"])]) for task in doc["tasks"]]
 
 
 def rows_from(doc: dict) -> list[Row]:

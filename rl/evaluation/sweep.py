@@ -19,17 +19,15 @@ from typing import NamedTuple
 
 import yaml
 
-from rl import config
-from rl.combinations import keeps
-from rl.datalog import read_rows
 from rl.errors import InputError
-from rl.graders import trainable
 from rl.registry import nearest
-from rl.settings import LEAVES, NAMES, Kwargs, Leaf, Settings, text_of, value_of, values_of
-from rl.storage import as_written, checkpoints
-from rl.taskset import load_tasks
-from rl.values import typed
-from rl.yaml_file import read_mapping
+from rl.rewards.setup import trainable
+from rl.run.files import checkpoints, read_rows
+from rl.settings import checks, config
+from rl.settings.declared import LEAVES, NAMES, Kwargs, Leaf, Settings, text_of, value_of, values_of
+from rl.settings.paths import as_written
+from rl.settings.values import read_mapping, typed
+from rl.tasks import load_tasks
 
 OF_THE_SWEEP = ("out", "resume", "run_name", "cache_dir")    # the sweep's own business
 BY_ADAPTER = ("lora_rank", "lora_alpha", "lora_targets")     # decided by LORA where that is set
@@ -191,7 +189,7 @@ def differing(before: Settings, wanted: Settings) -> list[str]:
     left_open = {name for name in ("remat", "update_samples") if new[name] == LEAVES[name].default}
     ours = set(OF_THE_SWEEP) | left_open | (set(BY_ADAPTER) if new["lora"] else set())
     return [f"{name.upper()}={text_of(old[name])}, now {text_of(new[name])}" for name in LEAVES
-            if name not in ours and old[name] != new[name] and keeps(name, old["scheduler"])]
+            if name not in ours and old[name] != new[name] and checks.keeps(name, old["scheduler"])]
 
 
 def is_finished(point: Point, run: Path) -> bool:

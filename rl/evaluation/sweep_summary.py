@@ -13,10 +13,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl.datalog import EVALUATIONS, plain, read_rows, write_aside
 from rl.evaluation.stats import Interval, bootstrap, wilson
-from rl.pages.curves import value
-from rl.settings import LEAVES
+from rl.run.files import jsonable, read_rows, write_aside
+from rl.run.log import EVALUATIONS, metric_value
+from rl.settings.declared import LEAVES
 
 MEASURES = ("reward", "pass_rate")
 FIFTH = 5
@@ -37,8 +37,8 @@ def figures(run: Path, steps: int) -> dict[str, Interval]:
     trained, held_out = last(read_rows(run / "metrics.jsonl")), last(read_rows(run / EVALUATIONS))
     found = {}
     for name in MEASURES:
-        found[name] = _mean([number for row in trained if (number := value(row, name)) is not None])
-        found[f"eval/{name}"] = _mean([number for row in held_out if (number := value(row, f"eval/{name}")) is not None])
+        found[name] = _mean([number for row in trained if (number := metric_value(row, name)) is not None])
+        found[f"eval/{name}"] = _mean([number for row in held_out if (number := metric_value(row, f"eval/{name}")) is not None])
     if not math.isnan(rate := found["eval/pass_rate"].value):
         tasks = int(held_out[-1]["eval/tasks"])
         found["eval/pass_rate"] = Interval(rate, *wilson(round(rate * tasks), tasks)[1:])
@@ -68,7 +68,7 @@ def summary(points: Sequence, out: Path, states: dict[str, str], measure: str) -
     if len(order) > 1:
         first, second = (found[name][by] for name in order[:2])
         apart = None if math.isnan(first.low) or math.isnan(second.high) else first.low > second.high
-    return plain({"format": "sweep 1", "by": by, "best": order[0] if order else None, "apart_from_second": apart, "points": rows})
+    return jsonable({"format": "sweep 1", "by": by, "best": order[0] if order else None, "apart_from_second": apart, "points": rows})
 
 
 def _or_last(number: float) -> float:

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rl.datalog import append_rows, read_rows, write_aside
 from rl.errors import InputError
 from rl.evaluation.probe import ProbeGrader, probe
-from rl.evaluation.run_summary import cut_torn, jsonl
-from rl.graders import AS_IT_IS, check_tasks, grader_of, objective_alone, objective_of_rewards, question, unasked
-from rl.loop import Prompt, sampling_of
+from rl.evaluation.runs import cut_torn, jsonl
 from rl.models.hub import hub_name
 from rl.registry import check_kwargs
-from rl.reward_kwargs import kwargs_of
-from rl.settings import Kwargs, Settings
-from rl.words.text_rewards import read_zero_shot
+from rl.rewards.setup import AS_IT_IS, check_tasks, grader_of, kwargs_of, objective_alone, objective_of_rewards, question, unasked
+from rl.rewards.words.rewards import read_zero_shot
+from rl.run.files import append_rows, read_rows, write_aside
+from rl.settings.declared import Kwargs, Settings
+from rl.tasks import Prompt
+from rl.training.sampler import sampling_of
 
 CORRECTNESS = "gsm8k_correctness_reward"
 

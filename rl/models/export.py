@@ -12,8 +12,7 @@ import numpy as np
 
 from rl.errors import InputError
 from rl.models.chat import read_json
-from rl.models.pretrained import Source, resolve
-from rl.models.safetensors_file import DTYPES, INDEX, write_tensors
+from rl.models.pretrained import DTYPES, INDEX, Source, resolve, write_tensors
 
 NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 COPIED = (".json", ".jinja", ".txt", ".model")    # config, tokenizer, templates

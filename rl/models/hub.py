@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from rl.errors import InputError
-from rl.storage import ROOT
+from rl.settings.paths import ROOT
 
 TINY = ROOT / "models" / "tiny"
 LOCAL_CACHE = Path("hf_cache")

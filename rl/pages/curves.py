@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rl.pages.markup import Html, element, joined
+from rl.run.log import metric_value
 
 WIDTH, HEIGHT = 340, 180
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 28, 24    # margins around the plot; the title stands in TOP
@@ -85,17 +86,9 @@ CURVES = (
 )
 
 
-def value(row: dict, name: str) -> float | None:
-    """A metric of a row as a number; None where it is missing, null, not a number or not finite."""
-    found = row.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return None
-    return float(found) if abs(found) < 1e300 else None    # nan compares false; an axis must not overflow
-
-
 def values(line: Line, rows: Sequence[dict]) -> list[float | None]:
     """What the line shows of each row; a verdict that a row does not name had no sample."""
-    found = [value(row, line.metric) for row in rows]
+    found = [metric_value(row, line.metric) for row in rows]
     if line.metric.startswith("verdict/"):
         found = [0.0 if number is None and "pass_rate" in row else number for row, number in zip(rows, found, strict=True)]
     return [None if number is None else 1 - number for number in found] if line.complement else found

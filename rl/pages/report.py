@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rl.config import ABOUT, ORIGINS
-from rl.datalog import EVALUATIONS, LogError
 from rl.errors import InputError
 from rl.evaluation.probe_report import Comparison, ProbeError, compare, read
-from rl.pages.curves import value
+from rl.evaluation.signs import WINDOWS, Signs, signs_of
 from rl.pages.samples import Side, probe_side, run_sides, short
-from rl.pages.signs import WINDOWS, Signs, signs_of
+from rl.run.files import LogError
+from rl.run.log import EVALUATIONS, metric_value
+from rl.settings.config import ABOUT, ORIGINS
 
 SPLITS = {"train": "Training tasks", "heldout": "Held-out tasks"}    # those that an experiment probes, with their titles
 # What reading damaged files can raise; an error in this program that is none of these is not hidden.
@@ -217,10 +217,10 @@ def windows(rows: Sequence[dict]) -> tuple[Sequence[dict], Sequence[dict]]:
 
 def mean(rows: Sequence[dict], name: str) -> float | None:
     """Mean of a metric over the rows that have a value; None where none has."""
-    found = [number for row in rows if (number := value(row, name)) is not None]
+    found = [number for row in rows if (number := metric_value(row, name)) is not None]
     return sum(found) / len(found) if found else None
 
 
 def total(rows: Sequence[dict], name: str) -> float:
     """Sum of a metric over the rows that have a value."""
-    return sum(value(row, name) or 0.0 for row in rows)
+    return sum(metric_value(row, name) or 0.0 for row in rows)

@@ -1,26 +1,28 @@
 """report.html from what rl/pages/report.py gathered: one file that needs no network, no script and no other file.
 
-Every sentence about a result is a figure from the run's files; nothing is judged here beyond the signs of rl/pages/signs.py and
-the intervals of rl/evaluation/stats.py. The tables of tasks and the programs are in rl/pages/report_parts.py.
+Every sentence about a result is a figure from the run's files; nothing is judged here beyond the signs of
+rl/evaluation/signs.py and the intervals of rl/evaluation/stats.py. Which programs are shown is decided by the rules of
+rl/pages/samples.py, which the page states. Programs are strangers' text: they pass through rl/pages/markup.py alone.
 """
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from rl.datalog import LogError, write_aside
 from rl.errors import InputError
 from rl.evaluation.probe_report import LABELS, MEASURES, gaming
+from rl.evaluation.signs import Signs, signs_text
 from rl.evaluation.stats import Gain
-from rl.pages.curves import CURVES, draw, lines_of, short_number, value, values
-from rl.pages.markup import Html, element, joined
+from rl.pages.curves import CURVES, draw, lines_of, short_number, values
+from rl.pages.markup import SHEET, Html, element, highlighted, joined
 from rl.pages.report import Probes, Report, mean, total, windows
-from rl.pages.report_parts import programs, task_list
-from rl.pages.report_style import SHEET
-from rl.pages.samples import short
-from rl.pages.signs import Signs, signs_text
-from rl.progress import clock
-from rl.settings import LEAVES, text_of
+from rl.pages.samples import RULES, Pair, Rule, Shown, Side, grade_text, pairs_of, passed, short, shown
+from rl.rewards.base import GradedSample
+from rl.run.files import LogError, write_aside
+from rl.run.log import metric_value
+from rl.run.progress import clock
+from rl.settings.declared import LEAVES, text_of
 
 # What may go out from the page: nothing. Programs on it are strangers' text, so this stands even if escaping failed.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -98,8 +100,8 @@ def big(report: Report) -> Html | None:
                           probes.result.after["pass_rate"].value, f"gain {gain_text(gain)}, {sure(gain)}"))
     if len(report.evals) > 1:
         first, last = report.evals[0], report.evals[-1]
-        cells.append(_big("pass rate, held-out, on the way", value(first, "eval/pass_rate"), value(last, "eval/pass_rate"),
-                          f"{value(last, 'eval/samples') or 0:.0f} samples each, after {first['step']} and {last['step']} steps"))
+        cells.append(_big("pass rate, held-out, on the way", metric_value(first, "eval/pass_rate"), metric_value(last, "eval/pass_rate"),
+                          f"{metric_value(last, 'eval/samples') or 0:.0f} samples each, after {first['step']} and {last['step']} steps"))
     return element("dl", *cells, class_="big") if cells else None
 
 
@@ -216,7 +218,7 @@ def log_signs(rows: Sequence[dict]) -> list[tuple[bool, str]]:
     if (drift := mean(rows, "sampling/sampling_logp_difference/mean")) is not None:
         lines.append((drift > DRIFT, f"sampler against trainer: log-probabilities differ by {drift:.1e} on average (in fp32 "
                       f"above {DRIFT} a bug)"))
-    with_signal = [row for row in rows if (value(row, "frac_reward_zero_std") or 0) < 1]
+    with_signal = [row for row in rows if (metric_value(row, "frac_reward_zero_std") or 0) < 1]
     if skipped := total(with_signal, "skipped_steps"):    # a step without any signal counts as skipped, and is no fault
         lines.append((True, f"updates skipped because the gradient was not finite: {skipped:.0f}"))
     return lines
@@ -267,10 +269,10 @@ def settings(report: Report) -> Html | None:
         return None
     found = [(section, str(name), content) for section, part in report.settings.items() for name, content in part.items()]
     origins = {name: _origin(name, content, report.origins.get(name)) for _, name, content in found}
-    chosen = [f"{name.upper()}={shown(content)}" for _, name, content in found if origins[name] != "default"]
-    lines = [(element("code", name.upper()), shown(content) or "(blank)", origins[name], section)
+    chosen = [f"{name.upper()}={setting_text(content)}" for _, name, content in found if origins[name] != "default"]
+    lines = [(element("code", name.upper()), setting_text(content) or "(blank)", origins[name], section)
              for section, name, content in found]
-    about = [(name, shown(content)) for name, content in report.about.items()]
+    about = [(name, setting_text(content)) for name, content in report.about.items()]
     return joined(element("p", element("code", " ".join(chosen) or "all settings are the defaults")),
                   element("details", element("summary", f"All {len(lines)} settings"),
                           table(("", ""), ("setting", "value", "origin", "section"), lines, "text")),
@@ -278,7 +280,7 @@ def settings(report: Report) -> Html | None:
                   if about else None)
 
 
-def shown(content) -> str:
+def setting_text(content) -> str:
     """A value of config.yaml as text; null is an unset one."""
     return "" if content is None else text_of(content)
 
@@ -295,3 +297,113 @@ def _origin(name: str, content, recorded) -> str:
 
 def _steps(rows: Sequence[dict]) -> str:
     return "step" if len(rows) == 1 else f"{len(rows)} steps"
+
+
+# ---- tasks and programs -----------------------------------------------------------------------------------------------
+
+
+MAX_DETAIL = 300      # characters of what the grader said of a sample
+
+
+class Bell(NamedTuple):
+    """A task's pass rate before and after; `interval` and `mark` are text, blank where there is none."""
+    task: str
+    before: float
+    after: float
+    interval: str = ""
+    mark: str = ""
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
+
+def task_list(report: Report) -> Html | None:
+    """Pass rates by task, sorted by change: of each pair of probes, or of the run's own first and last samples."""
+    parts = []
+    for probes in report.probes:
+        marks = dict.fromkeys(probes.result.gained, "gained") | dict.fromkeys(probes.result.lost, "lost")
+        bells = [Bell(task, before, after, f"[{gain.low:+.2f}, {gain.high:+.2f}]", marks.get(task, ""))
+                 for task, (before, after, gain) in probes.result.by_task.items()]
+        note = ("95 % intervals resample the task's own samples, paired by number. Gained: solved at least once after and never "
+                "before; lost: the other way round.")
+        parts += [element("h3", probes.title), dumbbells(bells, note)]
+    if report.own:
+        pairs = pairs_of(*report.own)
+        bells = [Bell(pair.task, passed(pair.before) / len(pair.before), passed(pair.after) / len(pair.after))
+                 for pair in pairs]
+        note = "One group of samples each, so changes are rough; probes on fresh cases say more." if pairs else \
+            "No task was trained on twice yet."
+        parts += [element("h3", "First and last time in training"), dumbbells(bells, note)]
+    return joined(*parts) if parts else None
+
+
+def dumbbells(bells: Sequence[Bell], note: str, what: str = "Pass rate") -> Html:
+    """A list of values from 0 to 1 before and after, the greatest rise first."""
+    ordered = sorted(bells, key=lambda bell: (bell.before - bell.after, bell.task))
+    legend = f"{what} from 0 (left) to 1: hollow before, filled after. " if bells else ""
+    return joined(element("p", legend + note, class_="faint"),
+                  element("ol", *map(_bell, ordered), class_="bells") if bells else None)
+
+
+def _bell(bell: Bell) -> Html:
+    change = bell.after - bell.before
+    way = "up" if change > 0 else "down" if change < 0 else "same"
+    at = {"before": f"{100 * bell.before:.1f}%", "after": f"{100 * bell.after:.1f}%"}
+    picture = element("svg", element("line", x1="0%", x2="100%", y1=9, y2=9, class_="scale"),
+                      element("line", x1=at["before"], x2=at["after"], y1=9, y2=9, class_=f"gap {way}"),
+                      element("circle", cx=at["before"], cy=9, r=4, class_=f"from {way}"),
+                      element("circle", cx=at["after"], cy=9, r=4, class_=way), aria_hidden="true")
+    said = " ".join(filter(None, [bell.mark, bell.interval]))
+    return element("li", element("span", bell.task), picture,
+                   element("span", f"{bell.before:.3f} \u2192 {bell.after:.3f}", class_="num"),
+                   element("span", f"{change:+.3f}", class_="num"), element("span", said, class_="ci") if said else None)
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+def lowest_reward(pairs: Sequence[Pair]) -> list[Shown]:
+    """The task that is paid least after training."""
+    worst = sorted(pairs, key=lambda pair: (sum(s.reward for s in pair.after) / len(pair.after), pair.rise, pair.task))[:1]
+    return [Shown(pair.task, max(pair.before, key=lambda s: s.reward), min(pair.after, key=lambda s: s.reward)) for pair in worst]
+
+
+LOWEST = Rule("Lowest reward", "The task with the lowest mean reward after, the most fallen where equal. Shown: the best paid "
+              "sample before, the worst paid after.", lowest_reward)
+
+
+def programs(report: Report) -> Html | None:
+    """Programs before and after, by every rule, of each pair of probes, or of the run's own samples."""
+    parts = [(probes.title, probes.sides) for probes in report.probes]
+    parts += [("First and last time in training", report.own)] if report.own else []
+    made = [element("details", element("summary", title), *_chosen(*sides), open="open") for title, sides in parts]
+    return joined(*made) if made else None
+
+
+def _chosen(before: Side, after: Side) -> list[Html]:
+    pairs = {pair.task: pair for pair in pairs_of(before, after)}
+    parts, empty = [], []
+    for rule in (*RULES, LOWEST):
+        if not (found := rule.choose([*pairs.values()])):
+            empty.append(rule.title.lower())
+            continue
+        parts += [element("h3", rule.title), element("p", rule.text, class_="faint")]
+        parts += [_compared(pairs[chosen.task], chosen, before, after) for chosen in found]
+    if empty:
+        parts.append(element("p", f"No sample was found for: {', '.join(empty)}.", class_="faint"))
+    return parts
+
+
+def _compared(pair: Pair, chosen: Shown, before: Side, after: Side) -> Html:
+    rates = (f"{passed(pair.before)} of {len(pair.before)} pass before, {passed(pair.after)} of {len(pair.after)} after")
+    return joined(element("h4", f"{pair.task}: {rates}"),
+                  element("div", _program(before, pair.task, chosen.before), _program(after, pair.task, chosen.after),
+                          class_="pair"))
+
+
+def _program(side: Side, task: str, sample: GradedSample) -> Html:
+    where = f", {side.where[task]}" if task in side.where else ""
+    detail = sample.detail[:MAX_DETAIL] + (" ..." if len(sample.detail) > MAX_DETAIL else "")
+    return element("div", element("p", element("b", side.name), where, element("br"), grade_text(sample),
+                                  joined(element("br"), detail) if detail else None,
+                                  joined(element("br"), f"flags: {', '.join(sample.flags)}") if sample.flags else None,
+                                  class_="meta"),
+                   element("pre", highlighted(shown(sample.code)), tabindex="0"))

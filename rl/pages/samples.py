@@ -13,11 +13,14 @@ from typing import NamedTuple
 
 import yaml
 
-from rl.datalog import Sample, graded, read_rows
 from rl.errors import InputError
 from rl.evaluation.probe_report import compare, comparison_text, groups_from, read
-from rl.pages.signs import signs_of, signs_text
-from rl.settings import LEAVES, text_of
+from rl.evaluation.signs import signs_of, signs_text
+from rl.pages.markup import printable
+from rl.rewards.base import GradedSample
+from rl.run.files import read_rows
+from rl.run.log import graded
+from rl.settings.declared import LEAVES, text_of
 
 EACH = 2                # tasks shown by the rules for gains and for losses
 MAX_SHOWN = 4000        # characters of one program; what was cut is said
@@ -26,15 +29,15 @@ MAX_SHOWN = 4000        # characters of one program; what was cut is said
 class Side(NamedTuple):
     """The graded samples of every task under one name; `where` says of a task what the name leaves open."""
     name: str
-    tasks: dict[str, list[Sample]]
+    tasks: dict[str, list[GradedSample]]
     where: dict[str, str] = {}
 
 
 class Pair(NamedTuple):
     """One task on both sides; neither list is empty."""
     task: str
-    before: list[Sample]
-    after: list[Sample]
+    before: list[GradedSample]
+    after: list[GradedSample]
 
     @property
     def rise(self) -> float:
@@ -44,8 +47,8 @@ class Pair(NamedTuple):
 
 class Shown(NamedTuple):
     task: str
-    before: Sample
-    after: Sample
+    before: GradedSample
+    after: GradedSample
 
 
 class Rule(NamedTuple):
@@ -54,7 +57,7 @@ class Rule(NamedTuple):
     choose: Callable[[Sequence[Pair]], list[Shown]]
 
 
-def passed(samples: Sequence[Sample]) -> int:
+def passed(samples: Sequence[GradedSample]) -> int:
     """How many are correct."""
     return sum(sample.correct for sample in samples)
 
@@ -123,15 +126,15 @@ def pairs_of(before: Side, after: Side) -> list[Pair]:
     return [pair for pair in both if pair.before and pair.after]
 
 
-def _first(samples: Sequence[Sample], correct: bool) -> Sample:
+def _first(samples: Sequence[GradedSample], correct: bool) -> GradedSample:
     return next(sample for sample in samples if sample.correct == correct)
 
 
-def _best(samples: Sequence[Sample]) -> Sample:
+def _best(samples: Sequence[GradedSample]) -> GradedSample:
     return max(samples, key=lambda sample: sample.reward)
 
 
-def _mean_reward(samples: Sequence[Sample]) -> float:
+def _mean_reward(samples: Sequence[GradedSample]) -> float:
     return math.fsum(sample.reward for sample in samples) / len(samples)
 
 
@@ -149,7 +152,7 @@ def run_sides(run: Path) -> tuple[Side, Side]:
     for row in read_rows(run / "metrics.jsonl"):
         tasks = {}
         for sample in read_rows(run / "completions" / f"completions_{row['step']:05d}.jsonl"):
-            tasks.setdefault(sample["task"], []).append(Sample.from_row(sample))
+            tasks.setdefault(sample["task"], []).append(GradedSample.from_row(sample))
         for task, samples in tasks.items():
             first.setdefault(task, (row["step"], samples))
             last[task] = row["step"], samples
@@ -210,7 +213,7 @@ def chosen(before: Side, after: Side) -> list[str]:
     return lines
 
 
-def _cell(side: Side, task: str, sample: Sample) -> list[str]:
+def _cell(side: Side, task: str, sample: GradedSample) -> list[str]:
     """A table cell with Markdown inside, which needs the blank lines."""
     return ["<td>", "", f"`{side.name}`{' ' + side.where[task] if task in side.where else ''}", "", grade_text(sample), "",
             fenced(sample.code), "", "</td>"]
@@ -230,7 +233,7 @@ def _weak_cases(doc: dict, name: str) -> str:
             f"without signal {name}: {doc['metrics']['frac_reward_zero_std']:.3f} of the tasks")
 
 
-def grade_text(sample: Sample) -> str:
+def grade_text(sample: GradedSample) -> str:
     """One line: verdict, reward, and what the style is made of."""
     cut = " (cut at the limit)" if sample.finish == "length" else ""
     if sample.style is None:
@@ -252,8 +255,3 @@ def shown(code: str) -> str:
     """The code as a page or a terminal may show it: control characters escaped, a long text cut, and that said."""
     cut = f"\n... {len(code) - MAX_SHOWN} more characters" if len(code) > MAX_SHOWN else ""
     return printable(code[:MAX_SHOWN]).strip("\n") + cut
-
-
-def printable(text: str) -> str:
-    """The text with what could steer a terminal, or hide in a page, spelt out: models write any character."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

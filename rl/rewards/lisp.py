@@ -1,0 +1,232 @@
+"""Reward: correctness from the sandbox, style from the syntax tree, one number for both.
+
+reward = 0 if wrong, 1 + style_weight * style if correct, nan where the grader failed (to be masked, never learnt from).
+style in [0, 1] = (pure + depth + wrap) / scale - penalty, never below 0:
+
+    pure    0.4   apart from docstrings the body is one `return` of one expression
+    depth   0.3 * min(depth, 5) / 5, the deepest nesting of calls and comprehension clauses in the entry function's body
+    wrap    0.3   a scalar returned as a one-element list
+    scale   1, or 0.7 where wrap cannot be had: the answer is a list, or the task's grader refuses `[x]` for x
+
+Choices of ours, all of them made here:
+- pure is asked of the whole program: besides imports and docstrings the module holds functions only (a named lambda is
+  one), each of them pure, so that a loop cannot hide in a helper; nor may it hide in text: no `exec`, no `eval`.
+- A program that is not pure earns half its depth and neither pure nor wrap.
+- 0.02 off for each code line beyond two (def and return), 0.1 at most; blank lines, comments, docstrings and imports do
+  not count. 0.05 off for a tab in any code line's indentation. Both come after the scale: the same price everywhere.
+- A source that does not parse or lacks the function has style 0.
+So a statement body never outranks a pure program: the first has at most 0.15 (0.15 / 0.7 on a list task), the second at
+least 0.4 - 0.15 (0.4 / 0.7 - 0.15), whatever their depth, length and tabs.
+
+Not judged: whether the nesting does anything. `idle` counts the calls that provably do not (`s.strip().strip()`,
+`list(sorted(x))`), to watch depth being gamed; it is no part of the reward.
+"""
+
+import ast
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rl.errors import InputError
+from rl.registry import register_objective, register_reward
+from rl.rewards.base import Grade
+from rl.rewards.source import extract_code, parse_source
+from rl.sandbox import Result, Sandbox, SandboxError
+from rl.tasks import Task, make_suite
+
+PURE, DEPTH, WRAP = 0.4, 0.3, 0.3
+FULL_DEPTH = 5                # deeper nesting earns no more
+IMPURE_DEPTH_SHARE = 0.5
+FREE_LINES = 2                # `def` and `return`
+LINE_PENALTY, MAX_LINE_PENALTY, TAB_PENALTY = 0.02, 0.1, 0.05
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+# f(f(x)) == f(x) for every x these take; each consumer below also gives the same for x and for list(x) or tuple(x).
+_IDEMPOTENT_METHODS = {"strip", "lstrip", "rstrip", "lower", "upper", "casefold", "copy"}
+_IDEMPOTENT_CALLS = {"list", "tuple", "set", "frozenset", "sorted", "str", "int", "float", "bool", "abs"}
+_CONSUMERS = {"list", "tuple", "set", "frozenset", "sorted", "sum"}
+
+
+class Style(NamedTuple):
+    style: float    # in [0, 1]
+    depth: int
+    calls: int      # calls in the entry function's body
+    pure: bool
+    idle: int       # calls among them that change nothing
+
+
+@register_reward("lisp_reward")
+class ProgramGrader:
+    """Grades completions against hidden cases that are made once, here, from case_seed (the probe uses another one)."""
+
+    def __init__(self, sandbox: Sandbox, tasks: Sequence[Task], style_weight: float, case_seed: int):
+        self._sandbox = sandbox
+        self._style_weight = style_weight
+        self._suites, problems = {}, []
+        for task in tasks:
+            try:
+                self._suites[task.name] = make_suite(sandbox, task, case_seed)
+            except SandboxError as failure:
+                problems.append(f"{task.name}: {failure}")
+        if problems:
+            more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
+            raise InputError(f"{len(problems)} of {len(tasks)} tasks cannot be graded: {'; '.join(problems[:8])}{more}. Raise "
+                             "CASE_SECONDS if it is time that they lack, or choose other tasks with TASK_NAMES")
+
+    def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Grade]:
+        """One Grade for each (task, completion text), in order, all of them in one call of the sandbox."""
+        codes = [extract_code(text, task.entry_point) for task, text in pairs]
+        results = self._sandbox.grade([(task.program(code), self._suites[task.name])
+                                       for (task, _), code in zip(pairs, codes, strict=True)])
+        return [self._combine(task, code, result)
+                for (task, _), code, result in zip(pairs, codes, results, strict=True)]
+
+    def _combine(self, task: Task, code: str, result: Result) -> Grade:
+        style = score_style(code, task.entry_point, scalar=task.scalar and task.one_element_list)
+        return Grade(code=code, verdict=result.verdict, correct=result.verdict == "pass",
+                     reward=reward_of(result.verdict, style.style, self._style_weight),
+                     detail=result.detail, flags=result.flags, wall_s=result.wall_s, **style._asdict())
+
+
+@register_objective("lisp")
+class Lisp:
+    """The one reward of programs, as it is."""
+
+    def reward_names(self) -> tuple[str, ...]:
+        """The sandbox's."""
+        return ("lisp_reward",)
+
+    def combine_rewards(self, scores: dict[str, list[float]]) -> list[float]:
+        """What it pays."""
+        return scores["lisp_reward"]
+
+
+def reward_of(verdict: str, style: float, style_weight: float) -> float:
+    """0 for a wrong answer, 1 + style_weight * style for a right one, nan where the grader itself failed."""
+    if verdict == "internal_error":
+        return float("nan")
+    return 1.0 + style_weight * style if verdict == "pass" else 0.0
+
+
+def score_style(source: str, entry_point: str, scalar: bool) -> Style:
+    """Style of one program; scalar says that wrap can be had (a scalar answer that may come as a one-element list)."""
+    tree = parse_source(source)
+    body = None if tree is None else _entry_body(tree, entry_point)
+    if body is None:
+        return Style(style=0.0, depth=0, calls=0, pure=False, idle=0)
+    pure = _is_pure(tree)
+    depth = nesting_depth(body)
+    calls = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    earned = DEPTH * min(depth, FULL_DEPTH) / FULL_DEPTH * (1 if pure else IMPURE_DEPTH_SHARE)
+    if pure:
+        earned += PURE + WRAP * (scalar and _is_wrapped(body))
+    style = earned / (1 if scalar else PURE + DEPTH) - _penalty(source, tree)
+    return Style(max(0.0, style), depth, len(calls), pure, sum(map(_is_idle, calls)))
+
+
+def nesting_depth(body: Sequence[ast.AST]) -> int:
+    """Calls and comprehension clauses along the deepest path; function and arguments alike are inside their call."""
+    deepest, todo = 0, [(node, 0) for node in body]
+    while todo:    # not recursive: the parser takes trees deeper than Python's own stack
+        node, above = todo.pop()
+        if isinstance(node, _COMPREHENSIONS):
+            todo += _clauses(node, above)
+            continue
+        depth = above + isinstance(node, ast.Call)
+        deepest = max(deepest, depth)
+        todo += [(child, depth) for child in ast.iter_child_nodes(node)]
+    return deepest
+
+
+def _clauses(node: ast.AST, depth: int) -> list[tuple[ast.AST, int]]:
+    """A comprehension's parts with the depth each stands at: clauses nest in order, the element is innermost."""
+    inner = depth + len(node.generators)
+    parts = [(clause, depth + level) for level, clause in enumerate(node.generators, 1)]
+    elements = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+    return parts + [(element, inner) for element in elements]
+
+
+def _entry_body(tree: ast.Module, name: str) -> list[ast.stmt] | None:
+    """The entry function's statements: the last module-level binding, as at run time, else a method of Solution."""
+    methods = [node for cls in tree.body if isinstance(cls, ast.ClassDef) and cls.name == "Solution"
+               for node in cls.body]
+    for node in [*reversed(tree.body), *reversed(methods)]:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node.body
+        if _is_named_lambda(node) and node.targets[0].id == name:
+            return [ast.Return(node.value.body)]
+    return None
+
+
+def _is_pure(tree: ast.Module) -> bool:
+    functions_only = all(isinstance(node, (ast.FunctionDef, ast.Import, ast.ImportFrom)) or _is_named_lambda(node)
+                         for node in _without_docstrings(tree.body))
+    return functions_only and all(_returns_one_expression(node) and not _runs_text(node) for node in ast.walk(tree))
+
+
+def _returns_one_expression(node: ast.AST) -> bool:
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return True
+    body = _without_docstrings(node.body)
+    return len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None
+
+
+def _runs_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("exec", "eval")
+
+
+def _is_named_lambda(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.Lambda))
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _without_docstrings(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    return [node for node in body if not _is_docstring(node)]
+
+
+def _is_wrapped(body: Sequence[ast.stmt]) -> bool:
+    """True when a pure body returns `[x]`."""
+    value = _without_docstrings(body)[0].value
+    return isinstance(value, ast.List) and len(value.elts) == 1 and not isinstance(value.elts[0], ast.Starred)
+
+
+def _penalty(source: str, tree: ast.Module) -> float:
+    lines = _code_lines(source, tree)
+    tabs = any("\t" in line[:len(line) - len(line.lstrip())] for line in lines)
+    return min(MAX_LINE_PENALTY, LINE_PENALTY * max(0, len(lines) - FREE_LINES)) + TAB_PENALTY * tabs
+
+
+def _code_lines(source: str, tree: ast.Module) -> list[str]:
+    lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")    # the parser's own idea of a line
+    free = {line for node in ast.walk(tree) if _is_docstring(node) or isinstance(node, (ast.Import, ast.ImportFrom))
+            for line in range(node.lineno, node.end_lineno + 1)}
+    return [line for number, line in enumerate(lines, 1)
+            if number not in free and line.strip() and not line.lstrip().startswith("#")]
+
+
+def _is_idle(call: ast.Call) -> bool:
+    """True when this call, or the one directly inside it, changes nothing; builtins are taken to be themselves."""
+    if isinstance(call.func, ast.Attribute):
+        return _repeats_method(call, call.func.value)
+    return len(call.args) == 1 and _repeats_builtin(call, call.args[0])
+
+
+def _repeats_method(call: ast.Call, inner: ast.expr) -> bool:
+    """`x.m(c).m(c)` for an idempotent m and constants c."""
+    return (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == call.func.attr
+            and call.func.attr in _IDEMPOTENT_METHODS and not call.keywords and not inner.keywords
+            and all(isinstance(argument, ast.Constant) for argument in call.args)
+            and [*map(ast.dump, call.args)] == [*map(ast.dump, inner.args)])
+
+
+def _repeats_builtin(call: ast.Call, inner: ast.expr) -> bool:
+    """`f(f(x))` for an idempotent f, `f(list(x))` for an f that only reads through its argument, `list(sorted(x))`."""
+    if not (isinstance(inner, ast.Call) and isinstance(call.func, ast.Name) and isinstance(inner.func, ast.Name)
+            and len(inner.args) == 1 and not call.keywords and not inner.keywords):
+        return False
+    outer, within = call.func.id, inner.func.id
+    return ((outer == within and outer in _IDEMPOTENT_CALLS) or (outer in _CONSUMERS and within in ("list", "tuple"))
+            or (outer, within) == ("list", "sorted"))

@@ -1,0 +1,187 @@
+r"""Rewards for answers in words: <think>...</think> and then \boxed{...}. Functions of a step's samples, one number each.
+
+    format_tag_reward            1 for one thinking block, then a box with something in it, and nothing else; else 0
+    gsm8k_correctness_reward     1 where the final answer is the reference's, else 0 (rl/rewards/words/answers.py)
+    length_penalty_reward        clip(1 - n / (2 L), 0, 1): n what is in the block, L the group's mean of n
+    token_utilisation_reward     clip(1 - n / N, 0, 1): N what the frozen model needed for the same prompt
+
+Lengths are tokens where a tokenizer is given, else words. A completion without exactly one thinking block is malformed: its n
+is 0, which lowers L, and both length rewards pay it 0. What follows the block does not matter to them: objectives have a term
+with the format for that. These two pay wrong answers as well as right ones; that it counts only where the answer is right is
+the objective's business (rl/rewards/combining.py)."""
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from rl.errors import InputError
+from rl.registry import register_reward
+from rl.rewards.base import TrainingSample
+from rl.rewards.words.answers import POLICIES, boxed_answer, boxes, compare, final_answer, gsm8k_gold
+from rl.settings.declared import LEAVES
+
+LENGTH = "length_penalty_reward"
+TAG = LEAVES["thinking_tag"].default
+ZERO_SHOT = {"prompt": str, "completion": str, "correct": bool}    # the fields of a row of a zero-shot file
+# What sets an answer and is none: space, braces, and commands without what they are to set. \{\} is the empty set.
+NOTHING = re.compile(r"(?:[\s{}$~]|\\[,;:!>()\[\] ]|\\(?:text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it)|q?quad|boxed|fbox)"
+                     r"(?![A-Za-z]))*")
+Tokenizer = Callable[[str], Sequence]    # text -> ids, special tokens left out
+
+
+def groups(samples: Sequence[TrainingSample], group_size: int = 0) -> list[list[int]]:
+    """Indices of the samples by group: chunks of group_size in order, or where that is 0 the runs of equal prompts."""
+    if group_size < 0 or (group_size and len(samples) % group_size):
+        raise InputError(f"group_size {group_size}: {len(samples)} samples cannot be cut into such groups; give a divisor of it, "
+                         "or 0 for groups of equal prompts")
+    if group_size:
+        return [list(range(start, start + group_size)) for start in range(0, len(samples), group_size)]
+    runs = itertools.groupby(range(len(samples)), key=lambda i: samples[i].prompt)
+    return [list(run) for _, run in runs]
+
+
+def thinking(completion: str, tag: str = TAG) -> str | None:
+    """What stands in the one thinking block; None where there is none, or several, or a tag without its partner."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    if completion.count(opening) != 1 or completion.count(closing) != 1:
+        return None
+    rest = completion.partition(opening)[2]
+    block, closed, _ = rest.partition(closing)
+    return block if closed else None
+
+
+def is_well_formed(completion: str, tag: str = TAG) -> bool:
+    """Whether it is one thinking block, then one box with something in it, and nothing else but white space."""
+    before, _, rest = completion.partition(f"<{tag}>")
+    answer = rest.partition(f"</{tag}>")[2].strip()
+    if thinking(completion, tag) is None or before.strip() or NOTHING.fullmatch(final_answer(answer) or ""):
+        return False
+    return answer == f"\\boxed{{{boxes(answer)[0][1]}}}" if boxes(answer) else False
+
+
+def reference_answer(reference: str) -> str:
+    r"""The answer in a reference: what GSM8K has behind ####, what MATH has in its last \boxed, or the whole text."""
+    if "####" in reference:
+        return str(gsm8k_gold(reference))
+    return boxed_answer(reference) or "" if boxes(reference) else reference
+
+
+@register_reward("format_tag_reward")
+def format_tag_reward(samples: Sequence[TrainingSample], tag: str = TAG) -> list[float]:
+    """1 where the completion is well formed, else 0."""
+    return [float(is_well_formed(sample.completion, tag)) for sample in samples]
+
+
+@register_reward("gsm8k_correctness_reward")
+def gsm8k_correctness_reward(samples: Sequence[TrainingSample], tag: str = TAG, policy: Literal[POLICIES] = "one",
+                             second_opinion: Callable[[str, str], bool] | None = None) -> list[float]:
+    """1 where the final answer equals the reference's, 0 where not, nan for a sample without a reference.
+
+    policy: which of several final markers counts (answers.py). second_opinion(prediction, reference) is asked where the two
+    cannot be compared exactly; without one such an answer is wrong. metadata["same_form"]: the answer must be written alike."""
+    return [_correctness(sample, tag, policy, second_opinion) for sample in samples]
+
+
+def _correctness(sample, tag, policy, second_opinion):
+    reference = reference_answer(sample.reference).strip()
+    if not reference:
+        return math.nan
+    answer = final_answer(sample.completion, tag, policy)
+    verdict = compare(answer, reference, bool(sample.metadata.get("same_form")))
+    if verdict is None and second_opinion:
+        verdict = second_opinion(answer, reference)
+    return float(verdict is True)
+
+
+@register_reward(LENGTH)
+def length_penalty_reward(samples: Sequence[TrainingSample], tag: str = TAG, tokenizer: Tokenizer | None = None,
+                          group_size: int = 0) -> list[float]:
+    """clip(1 - n / (2 L), 0, 1) with L the mean length of the sample's group, malformed ones in it with 0; all 0 where L is."""
+    lengths = [_length(sample.completion, tag, tokenizer) for sample in samples]
+    paid = [0.0] * len(samples)
+    for group in groups(samples, group_size):
+        mean = sum(lengths[i] or 0 for i in group) / len(group)
+        for i in group:
+            if mean > 0 and lengths[i] is not None:
+                paid[i] = min(1.0, max(0.0, 1 - lengths[i] / (2 * mean)))
+    return paid
+
+
+def _length(completion, tag, tokenizer) -> int | None:
+    """Tokens or words in the thinking block; None where it is malformed."""
+    block = thinking(completion, tag)
+    return None if block is None else _count(block, tokenizer)
+
+
+def _count(text, tokenizer):
+    return len(tokenizer(text)) if tokenizer else len(text.split())
+
+
+@register_reward("token_utilisation_reward")
+class TokenUtilisation:
+    """Pays the share saved of what a frozen model spent on the same prompt: clip(1 - n / N, 0, 1), malformed 0.
+
+    Against the group's own mean a policy that grows shorter is asked for ever less; against a frozen one it has what it can
+    gain once and for all, and prompts that need much thought allow it. `zero_shot` is a JSONL file with a row a completion of
+    the frozen model: prompt (as the samples have it), completion, correct. N is the mean length of the prompt's correct rows,
+    the whole completion where one has no thinking block. Where no row of a prompt is correct nothing is paid to anybody: how
+    long a wrong answer is says nothing of what a right one needs. A prompt without rows is an InputError, or with missing="zero",
+    for a file that covers a part of the data, paid 0."""
+
+    def __init__(self, zero_shot: str, tag: str = TAG, tokenizer: Tokenizer | None = None, missing: str = "error"):
+        if missing not in ("error", "zero"):
+            raise InputError(f"missing={missing!r}: use error or zero")
+        self._file, self._tag, self._tokenizer, self._missing = zero_shot, tag, tokenizer, missing
+        spent = {}
+        for row in read_zero_shot(zero_shot):
+            found = spent.setdefault(row["prompt"], [])
+            if row["correct"]:
+                block = thinking(row["completion"], tag)
+                found.append(_count(row["completion"] if block is None else block, tokenizer))
+        self._needed = {prompt: sum(found) / len(found) if found else 0.0 for prompt, found in spent.items()}
+
+    def check_prompts(self, prompts: dict[str, str]) -> None:
+        """InputError where tasks (name -> prompt) have no rows and missing is "error", for training would end at the first."""
+        unknown = [name for name, prompt in prompts.items() if prompt not in self._needed]
+        if unknown and self._missing == "error":
+            raise InputError(f"token_utilisation_reward: {self._file} has no row for {len(unknown)} of the {len(prompts)} tasks, "
+                             f"such as {unknown[0]}; make it with the tasks of this run (eval_runs.py --zero-shot FILE, TASKS, "
+                             "SPLIT and N_TASKS as here), choose tasks that it has, or set missing: zero, which pays others 0")
+
+    def __call__(self, samples: Sequence[TrainingSample]) -> list[float]:
+        """What each sample saved; InputError where prompts have no rows and missing is "error"."""
+        unknown = sorted({sample.prompt for sample in samples} - self._needed.keys())
+        if unknown and self._missing == "error":
+            raise InputError(f"{self._file}: {len(unknown)} prompts of this step have no row, the first is {unknown[0][:80]!r}; "
+                             "make the file with the same prompts (tag, style hint and data), or set missing: zero")
+        return [self._saved(sample) for sample in samples]
+
+    def _saved(self, sample):
+        length, needed = _length(sample.completion, self._tag, self._tokenizer), self._needed.get(sample.prompt, 0.0)
+        return 0.0 if length is None or needed <= 0 else min(1.0, max(0.0, 1 - length / needed))
+
+
+def read_zero_shot(path: str) -> list[dict]:
+    """The rows of a zero-shot file; InputError with all lines that are none."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")    # other line ends may stand inside of JSON's strings
+    except (OSError, ValueError) as error:
+        raise InputError(f"zero_shot={path} cannot be read: {error}; eval_runs.py writes such a file") from error
+    rows, problems = [], []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line) if line.strip() else None
+        except ValueError:
+            row = ()
+        if row is not None:
+            wrong = [name for name, kind in ZERO_SHOT.items() if not isinstance(row, dict) or not isinstance(row.get(name), kind)]
+            problems += [f"line {number}: {', '.join(wrong)} missing or of another type"] if wrong else []
+            rows.append(row)
+    if problems or not rows:
+        more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
+        raise InputError(f"zero_shot={path}: {'; '.join(problems[:8]) or 'no rows'}{more}; each row needs {', '.join(ZERO_SHOT)}")
+    return rows

@@ -1,0 +1,241 @@
+"""The trainer's handle on one fork server: start it, run one candidate through it, kill on time, never leave anything.
+
+No fork happens in this process: the server is exec'd and forks for us. Time is metered from outside with the child's
+own CPU clock, so a busy machine does not make right answers late, and the only kill is SIGKILL through a pidfd. Needs
+Linux. What the answers are worth is decided elsewhere.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rl.errors import InputError
+from rl.sandbox.inside.values import ENDED, STARTED
+from rl.sandbox.wire import Exam
+
+WORKER_FILE = Path(__file__).parent / "inside" / "worker.py"
+# Wall limits for what our own side does; beyond them it counts as broken.
+START_S, SETUP_S, REAP_S, EXIT_S, STOP_S = 30.0, 10.0, 10.0, 1.0, 2.0
+LOAD_CPU_S, TOTAL_CPU_S, WALL_FACTOR, STARVED_FACTOR = 1.0, 4.0, 4, 20
+
+
+class SandboxError(InputError):
+    """The sandbox cannot be used as asked: too weak, misconfigured, closed, or a reference that fails."""
+
+
+class Fault(SandboxError):
+    """The sandbox itself failed; says nothing about the candidate."""
+
+
+class Outcome(NamedTuple):
+    """How one candidate's run ended; times in seconds."""
+
+    verdict: str
+    detail: str
+    answered: int = 0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    printed: str = ""
+    blocked: int = 0
+
+
+class Meter:
+    """CPU and wall time of one child since it entered its present phase."""
+
+    def __init__(self, pid):
+        self.pid, self.clock = pid, (~pid << 3) | 2  # the kernel's name for the CPU clock of that process
+        self.cpu = 0.0
+        self.restart()
+
+    def restart(self):
+        """Begin the next phase now."""
+        self.cpu_start, self.start = self.read(), time.monotonic()
+
+    def read(self):
+        """CPU seconds of the child since it was born; what was read last once it has ended."""
+        with contextlib.suppress(OSError):  # the process has ended: what was read last stands
+            self.cpu = time.clock_gettime(self.clock)
+        return self.cpu
+
+    def used(self):
+        """(CPU seconds, wall seconds) spent in this phase."""
+        return self.read() - self.cpu_start, time.monotonic() - self.start
+
+
+class Server:
+    """One fork server process; runs one candidate at a time. `hello` is what it reported at its start."""
+
+    def __init__(self, slot: int):
+        """Starts the process and returns at once; `wait_ready` must follow."""
+        self.slot, self.forks, self.hello = slot, 0, {}
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.errors = os.memfd_create("sandbox-start")
+        flags = ["-s", "-S", "-B", "-P", "-W", "ignore"]
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, *flags, str(WORKER_FILE), str(theirs.fileno()), str(slot)],
+                env={"PYTHONHASHSEED": "0"}, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=self.errors, pass_fds=[theirs.fileno()], start_new_session=True,
+            )
+
+    def wait_ready(self):
+        """Reads the server's hello; Fault with the server's own words when it could not start."""
+        try:
+            self.control.settimeout(START_S)
+            data = self.control.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self.process.kill()
+            self.process.wait()
+            words = os.pread(self.errors, 4000, 0).decode("utf-8", "replace").strip().splitlines()
+            raise Fault(f"the fork server did not start: {' | '.join(words[-3:]) or 'no message'}")
+        self.hello = json.loads(data)
+
+    def stop(self):
+        """Ends the server process, which reaps its child first; keeps the descriptors, another thread may use them."""
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_RDWR)
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self):
+        """Ends the server and frees its descriptors; safe to call twice."""
+        self.stop()
+        self.control.close()
+        if self.errors >= 0:
+            os.close(self.errors)
+            self.errors = -1
+
+    def run(self, job: bytes, exam: Exam, case_cpu_s: float, layers: int) -> Outcome:
+        """Forks a child for the job and follows it to its end; Fault when the sandbox broke, not the candidate."""
+        begun = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            results, pid, pidfd = self._fork(stack, job, layers)
+            meter = Meter(pid)
+            try:
+                verdict, detail = self._follow(results, exam, meter, case_cpu_s)
+                if verdict == "eof" and exam.phase != "done" and not _ends(pidfd):
+                    verdict, detail = "crash", f"{exam.where()}: closed its result pipe and went on"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            status, cpu_s, peak = self._reaped()
+        if verdict == "eof":
+            verdict, detail = _explain_end(exam, status, cpu_s, peak)
+        if verdict == "fault":
+            raise Fault(detail)
+        return Outcome(verdict, detail, exam.answered, cpu_s, time.monotonic() - begun, exam.printed, exam.blocked)
+
+    def _fork(self, stack, job, layers):
+        job_fd = os.memfd_create("job")
+        stack.callback(os.close, job_fd)
+        view = memoryview(job)
+        while view:
+            view = view[os.write(job_fd, view) :]
+        results, write_end = os.pipe()
+        stack.callback(os.close, results)
+        try:
+            self.control.settimeout(SETUP_S)
+            socket.send_fds(self.control, [bytes([layers])], [job_fd, write_end])
+            data, descriptors, _, _ = socket.recv_fds(self.control, STARTED.size, 1)
+        except OSError as error:
+            raise Fault(f"the fork server does not answer: {error}") from error
+        finally:
+            os.close(write_end)
+        for descriptor in descriptors:
+            stack.callback(os.close, descriptor)
+        if len(data) != STARTED.size or len(descriptors) != 1:
+            raise Fault("the fork server ended before it forked")
+        self.forks += 1
+        os.set_blocking(results, False)
+        return results, STARTED.unpack(data)[0], descriptors[0]
+
+    def _follow(self, results, exam, meter, case_cpu_s):
+        """(verdict, detail) of one child; ("eof", "") when its pipe closed without one."""
+        poll = select.poll()
+        poll.register(results, select.POLLIN)
+        limits = {"setup": SETUP_S, "load": LOAD_CPU_S}
+        while True:
+            limit = limits.get(exam.phase, case_cpu_s)
+            wait_s = _time_left(exam.phase, meter, limit)
+            if wait_s <= 0:
+                cpu_s, wall_s = meter.used()
+                kind = "fault" if exam.phase == "setup" else "timeout"
+                return kind, f"{exam.where()}: {cpu_s:.2f} s CPU, {wall_s:.2f} s wall, limit {limit:.2f} s CPU"
+            if not poll.poll(wait_s * 1000 + 1):
+                continue
+            data = os.read(results, 1 << 18)
+            if not data:
+                return "eof", ""
+            before = exam.phase, exam.answered
+            ended = exam.feed(data)
+            if before != (exam.phase, exam.answered):
+                meter.restart()
+            if ended:
+                return ended
+
+    def _reaped(self):
+        try:
+            self.control.settimeout(REAP_S)
+            data = self.control.recv(ENDED.size)
+        except OSError as error:
+            raise Fault(f"the fork server does not answer: {error}") from error
+        if len(data) != ENDED.size:
+            raise Fault("the fork server ended before its child did")
+        return ENDED.unpack(data)
+
+
+def _ends(pidfd):
+    # A child that has left takes a moment to be torn down, most of all one that held much memory.
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(EXIT_S * 1000))
+
+
+def _time_left(phase, meter, limit):
+    """Seconds until the phase can be over its limit; one thread cannot use CPU faster than the wall clock runs."""
+    cpu_s, wall_s = meter.used()
+    if phase == "setup":
+        return limit - wall_s
+    left = min(limit - cpu_s, TOTAL_CPU_S - meter.cpu)
+    if wall_s < WALL_FACTOR * limit:
+        return min(left, WALL_FACTOR * limit - wall_s)
+    # Out of wall time with CPU time left: asleep means over; still running means that the machine is busy elsewhere.
+    starved = wall_s < STARVED_FACTOR * limit and _is_running(meter.pid)
+    return min(left, 0.05) if starved else 0.0
+
+
+def _is_running(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] == "R"
+
+
+def _explain_end(exam, status, cpu_s, peak_kib):
+    if exam.phase == "done":
+        return "pass", ""
+    if exam.phase == "setup":
+        return "fault", f"the child ended before it was locked down (wait status {status})"
+    number = os.waitstatus_to_exitcode(status)
+    if number == -signal.SIGXCPU or (number == -signal.SIGKILL and cpu_s >= TOTAL_CPU_S):
+        return "timeout", f"{exam.where()}: {cpu_s:.2f} s CPU"
+    if number == -signal.SIGKILL:  # not by us, and a candidate cannot: the kernel was out of memory
+        own_fault = peak_kib >= 128 << 10
+        return "memory" if own_fault else "fault", f"{exam.where()}: killed by the kernel at {peak_kib >> 10} MiB"
+    if number < 0:
+        return "crash", f"{exam.where()}: died by {signal.Signals(-number).name}"
+    return "crash", f"{exam.where()}: left with status {number} before all answers"

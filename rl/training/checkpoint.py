@@ -1,0 +1,125 @@
+"""Checkpoints of a run: written aside, then renamed, so that one is either whole or not there.
+
+    checkpoints/step_00025/
+        lora_step00025.npz                                  the adapter, exactly as trained
+        adapter_model.safetensors, adapter_config.json      the same for PEFT
+        optimizer.npz                                       the optimiser's moments and its count
+        state.json                                          step, seed, cursor; written last, so its presence means complete
+    checkpoints/permanent/step_00100/                       those of KEEP_EVERY, which stay
+
+Sampling keys and the order of tasks are functions of (seed, step), so the step is all the RNG and data state there is, but for
+the cursor of a run that replaces tasks: how many it took is not known from the step."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl.errors import InputError
+from rl.run.files import PERMANENT, STATE, checkpoint_folder, checkpoints
+from rl.tasks import START, Cursor
+from rl.training import lora
+from rl.training.optimiser import TrainState
+
+
+class CheckpointError(InputError):
+    """A checkpoint that cannot be written or read; the text names the folder and the way on."""
+
+
+def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, keep_last: int, keep_every: int,
+         cursor: Cursor = START) -> Path:
+    """Write the checkpoint of `step` done steps and remove those that need not stay; returns its folder."""
+    final = checkpoint_folder(run, step, keep_every)
+    aside = final.with_name(f".{final.name}.tmp")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(run / "checkpoints")
+        aside.mkdir()
+        lora.save_npz(aside / f"lora_step{step:05d}.npz", state.adapter)
+        lora.save_peft(aside, state.adapter, base_model)
+        moments = _numbered("mu", state.mu) | _numbered("nu", state.nu)
+        np.savez(aside / "optimizer.npz", updates=np.asarray(state.updates), **moments)
+        (aside / STATE).write_text(json.dumps({"step": step, "seed": seed, "cursor": cursor._asdict()}) + "\n")
+        for path in [*aside.iterdir(), aside]:
+            _to_disk(path)
+        _hide(final)  # the same step again, where a damaged one stood
+        aside.rename(final)
+        done = checkpoints(run)
+        for old in to_remove([*done], keep_last, keep_every):
+            _hide(done[old])
+        for folder in {final.parent, run / "checkpoints"}:
+            _to_disk(folder)
+        _sweep(run / "checkpoints")
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise CheckpointError(f"{final}: {error.strerror or error}; earlier checkpoints are intact. "
+                              f"Free space or mend permissions, then go on with RESUME={run}") from error
+    return final
+
+
+def to_remove(done: list[int], keep_last: int, keep_every: int) -> list[int]:
+    """Steps whose checkpoints go: all but the last few and the multiples of keep_every (0: none of those); the start goes too."""
+    return [step for step in sorted(done)[:-keep_last] if not (keep_every and step and step % keep_every == 0)]
+
+
+def steps(run: Path) -> list[int]:
+    """The steps of the run's complete checkpoints, in order."""
+    return [*checkpoints(run)]
+
+
+def restore(run: Path, cfg, rank: int, targets=None) -> tuple[TrainState, int]:
+    """State and step of the run's latest complete checkpoint, whose adapter has that rank and, where given, those targets."""
+    done = steps(run)
+    if not done:
+        raise CheckpointError(f"{run} holds no complete checkpoint, so there is nothing to resume: start a new run")
+    folder = checkpoints(run)[done[-1]]
+    adapter = lora.load(folder / f"lora_step{done[-1]:05d}.npz", cfg, rank, targets)
+    shape = jax.tree.structure(adapter["layers"])
+    try:
+        with np.load(folder / "optimizer.npz") as saved:
+            mu, nu = (jax.tree.unflatten(shape, [jnp.asarray(saved[f"{name}{i}"]) for i in range(shape.num_leaves)])
+                      for name in ("mu", "nu"))
+            return TrainState(adapter, mu, nu, jnp.asarray(saved["updates"])), done[-1]
+    except Exception as error:  # numpy and zipfile raise one of many types for a damaged archive
+        raise CheckpointError(f"{folder / 'optimizer.npz'} is damaged ({error}): remove {folder} to resume from the one "
+                              "before") from error
+
+
+def data_cursor(run: Path) -> Cursor:
+    """The cursor of the run's latest complete checkpoint; where none was saved, that of a beginning."""
+    state = json.loads((checkpoints(run)[steps(run)[-1]] / STATE).read_text())
+    saved = state.get("cursor", START._asdict())
+    return Cursor(saved["epochs"], tuple(saved["rest"]))
+
+
+def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:
+    """Upper bound on the disk the checkpoints of a run take: adapter twice, two moments, fp32, one more while writing."""
+    return adapter_values * 4 * 4 * (keep_last + 1 + permanent)
+
+
+def _hide(folder: Path) -> None:
+    """Take a checkpoint away in one move, so that a kill never leaves a half-removed one that looks whole."""
+    if folder.exists():
+        folder.rename(folder.with_name(f".{folder.name}.old"))
+
+
+def _sweep(top: Path) -> None:
+    """Remove what is hidden: replaced or outdated checkpoints, and what a killed process left half-written."""
+    for left in (*top.glob(".step_*"), *(top / PERMANENT).glob(".step_*")):
+        shutil.rmtree(left)
+
+
+def _numbered(name: str, tree) -> dict[str, np.ndarray]:
+    return {f"{name}{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def _to_disk(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

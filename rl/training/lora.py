@@ -1,0 +1,188 @@
+"""LoRA adapters: shapes, start values, save, load, merge.  An adapter is plain data beside the parameters:
+
+    {"scale": alpha / rank, "layers": [{"self_attn": {"q_proj": {"a": a_DR, "b": b_RE}, ...}, "mlp": {...}}, ...]}
+
+y = x @ w + scale * (x @ a) @ b, on those of a layer's seven projections that it has entries for, in every layer the same.
+a starts random, b at zero, so a new adapter changes nothing.
+On disk it is PEFT's layout (a folder with adapter_model.safetensors and adapter_config.json) or one .npz; what of other
+people's PEFT folders can be used, rl/models/peft.py decides."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import save
+
+from model_config import ATTENTION_PROJECTIONS, MLP_PROJECTIONS, PROJECTIONS, ModelConfig, projection_shapes
+from rl.models.hub import same_model
+from rl.models.peft import CONFIG, WEIGHTS, AdapterError, Stored, read_adapter
+
+
+def init(key, cfg: ModelConfig, rank: int, alpha: float, targets: Sequence[str] = PROJECTIONS) -> dict:
+    """A new adapter, fp32: a uniform in +-1/sqrt(in) (PEFT's kaiming_uniform with a = sqrt(5)), b zero.
+
+    A projection starts from the same numbers whatever others are among the targets."""
+    layers = []
+    for layer_key in jax.random.split(key, cfg.num_hidden_layers):
+        layer, keys = {}, dict(zip(PROJECTIONS, jax.random.split(layer_key, len(PROJECTIONS)), strict=True))
+        for part, shapes in projection_shapes(cfg).items():
+            layer[part] = {name: {"a": jax.random.uniform(keys[name], (d, rank), jnp.float32, -1, 1) / math.sqrt(d),
+                                  "b": jnp.zeros((rank, e), jnp.float32)} for name, (d, e) in shapes.items() if name in targets}
+        layers.append(layer)
+    return {"scale": jnp.float32(alpha / rank), "layers": layers}
+
+
+def count(adapter) -> int:
+    """Number of trained values."""
+    return sum(leaf.size for leaf in jax.tree.leaves(adapter["layers"]))
+
+
+def delta_norm(adapter) -> float:
+    """Frobenius norm over all projections of scale * a @ b: how far the adapter has moved the model."""
+    return float(_delta_norm(adapter))
+
+
+@jax.jit
+def _delta_norm(adapter):
+    total = jnp.float32(0)
+    for layer in adapter["layers"]:
+        for part in layer.values():
+            for p in part.values():  # |a b|^2 = trace((a'a)(b b')): R x R products instead of D x E
+                total += jnp.sum((p["a"].T @ p["a"]) * (p["b"] @ p["b"].T))
+    return adapter["scale"] * jnp.sqrt(jnp.maximum(total, 0))
+
+
+def merge(params, adapter) -> dict:
+    """Parameters with the adapter added in, in the parameters' dtype; the argument stays as it is."""
+    merged = {**params, "layers": []}
+    for layer, lora in zip(params["layers"], adapter["layers"], strict=True):
+        new = dict(layer)
+        for part, loras in lora.items():
+            new[part] = {**layer[part], **{name: _merged(layer[part][name], p, adapter["scale"]) for name, p in loras.items()}}
+        merged["layers"].append(new)
+    return merged
+
+
+def _merged(base, p, scale):
+    weight_DE = base["weight"].astype(jnp.float32) + scale * (p["a"] @ p["b"])
+    return {**base, "weight": weight_DE.astype(base["weight"].dtype)}
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def to_peft(adapter) -> dict[str, np.ndarray]:
+    """PEFT's tensors: lora_A.weight (R, in) and lora_B.weight (out, R), the transposes of a and b."""
+    tensors = {}
+    for name, part, projection in _names(adapter):
+        p = adapter["layers"][name][part][projection]
+        at = f"base_model.model.{_module(name, part, projection)}"
+        tensors[f"{at}.lora_A.weight"] = np.ascontiguousarray(np.asarray(p["a"]).T)
+        tensors[f"{at}.lora_B.weight"] = np.ascontiguousarray(np.asarray(p["b"]).T)
+    return tensors
+
+
+def save_peft(folder: Path, adapter, base_model: str) -> None:
+    """Write adapter_model.safetensors and adapter_config.json into an existing folder."""
+    rank = rank_of(adapter)
+    config = {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base_model, "r": rank,
+        "lora_alpha": float(adapter["scale"]) * rank, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
+        "target_modules": targets_of(adapter), "inference_mode": True, "modules_to_save": None,
+    }
+    # not the library's save_file, whose error for a full disk is no OSError
+    (folder / WEIGHTS).write_bytes(save(to_peft(adapter), metadata={"format": "pt"}))
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+
+
+def save_npz(path: Path, adapter) -> None:
+    """One .npz with PEFT's tensor names and the scale; numpy alone reads it."""
+    np.savez(path, scale=np.asarray(adapter["scale"]), **to_peft(adapter))
+
+
+def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: Sequence[str] | None = None,
+         model: str = "") -> dict:
+    """The adapter of a PEFT folder, an .npz, or a checkpoint folder holding one; AdapterError lists all that does not fit.
+
+    rank, targets: what the caller's settings say; None takes the file's.  model: MODEL, where the adapter could be another
+    model's of equal shapes; blank compares no names.  A projection that a PEFT adapter trains in some layers
+    only gets zeros for both halves in the others, so it adds nothing there and, having no gradient, stays untrained."""
+    stored = read_adapter(path)
+    tensors, problems, ranks = dict(stored.tensors), [], set()
+    layers = _empty_layers(stored, cfg)
+    for i, part, projection in _names({"layers": layers}):
+        module = _module(i, part, projection)
+        d, e = projection_shapes(cfg)[part][projection]
+        for leaf, suffix, shape in (("a", "lora_A", (stored.rank, d)), ("b", "lora_B", (e, stored.rank))):
+            axis = int(leaf == "b")  # the one that is the rank
+            found = tensors.pop(f"base_model.model.{module}.{suffix}.weight", None)
+            if found is None and not stored.trains(module):
+                found = np.zeros(shape, np.float32)
+            if found is None or found.ndim != 2 or found.shape[1 - axis] != shape[1 - axis]:
+                problems.append(f"{module}.{suffix}: {'missing' if found is None else f'shape {found.shape}'}")
+                continue
+            ranks.add(found.shape[axis])
+            layers[i][part][projection][leaf] = jnp.asarray(found.T, jnp.float32)
+    problems = problems[:6] + [f"{name} has no place in this model" for name in list(tensors)[:6]]
+    problems += [] if ranks or problems else ["it adapts no projection"]
+    if problems:
+        raise AdapterError(f"{path} is not an adapter of this model ({cfg.num_hidden_layers} layers, width {cfg.hidden_size}): "
+                           + "; ".join(problems) + f". Use the model it was trained on (MODEL={stored.base}), or another "
+                           "adapter.")
+    if model and stored.base and not same_model(stored.base, model):
+        raise AdapterError(f"{path} was trained on {stored.base}, the settings say MODEL={model}: that of another model with "
+                           "equal shapes. Set MODEL to the model it was trained on; where both are one model, name that one as "
+                           f"base_model_name_or_path in {CONFIG}")
+    if len(ranks) != 1 or rank not in (None, *ranks):
+        raise AdapterError(f"{path} has rank {sorted(ranks)}, the settings say LORA_RANK={rank}. "
+                           f"Set LORA_RANK={max(ranks)}, or start a new adapter.")
+    if targets is not None and set(targets) != set(found := targets_of({"layers": layers})):
+        raise AdapterError(f"{path} has adapters on {', '.join(found)}, the settings say LORA_TARGETS={','.join(targets)}. "
+                           f"Set LORA_TARGETS={','.join(found)}, or start a new adapter.")
+    return {"scale": jnp.float32(stored.alpha / stored.rank), "layers": layers}
+
+
+def _empty_layers(stored: Stored, cfg: ModelConfig) -> list[dict]:
+    """Places for a stored adapter: in every layer the projections that it trains in any."""
+    everywhere = range(cfg.num_hidden_layers)
+    targets = {(part, p) for part, group in projection_shapes(cfg).items() for p in group
+               if any(stored.trains(_module(i, part, p)) for i in everywhere)}
+    return [{part: {p: {} for p in group if (part, p) in targets} for part, group in projection_shapes(cfg).items()}
+            for _ in everywhere]
+
+
+def rank_of(adapter) -> int:
+    """The adapter's rank."""
+    i, part, projection = next(_names(adapter))
+    return adapter["layers"][i][part][projection]["a"].shape[1]
+
+
+def targets_of(adapter) -> list[str]:
+    """The names of the projections that are adapted, in a layer's order."""
+    return list(dict.fromkeys(projection for _, _, projection in _names(adapter)))
+
+
+def _module(layer: int, part: str, projection: str) -> str:
+    return f"model.layers.{layer}.{part}.{projection}"
+
+
+def _names(adapter):
+    """(layer, part, projection) of every adapted projection, in a fixed order."""
+    for i, layer in enumerate(adapter["layers"]):
+        for part, projections in (("self_attn", ATTENTION_PROJECTIONS), ("mlp", MLP_PROJECTIONS)):
+            for projection in projections:
+                if projection in layer[part]:
+                    yield i, part, projection
+
+
+
+# ---- the step --------------------------------------------------------------------------------------------------------
+
+
+def adapter_key(seed: int):
+    """The key of a new adapter's random half; apart from every sampling key."""
+    return jax.random.fold_in(jax.random.key(seed), 2**32 - 1)

@@ -1,0 +1,202 @@
+"""The training loop's steps, shared by every command that trains: prepare prompts, sample, grade, update.
+
+State goes in and comes out; nothing here writes a file or catches a signal."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rl.rewards.base import GradedGroup, GradedSample
+from rl.rewards.grading import Grading, grade_rows, recheck
+from rl.run.log import step_metrics
+from rl.settings.declared import Settings
+from rl.tasks import Prompt
+from rl.training import lora
+from rl.training.advantages import advantages, overlong, with_signal
+from rl.training.device import Compiling
+from rl.training.loss import Loss, loss_of
+from rl.training.optimiser import TrainState, optimiser_of
+from rl.training.packing import pack_groups, teaching
+from rl.training.sampler import Rollouts, SamplingParams, generate, row_keys, sampling_of, step_key
+from rl.training.update import hidden_of, update, with_base_logprobs
+
+
+def sample_completions(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: SamplingParams, key, slots: int = 0,
+           begin: Callable[[dict[int, str]], None] = lambda texts: None, hidden: bool = False) -> tuple[Rollouts, list[str]]:
+    """Completions of the prompts and their texts, row by row; `begin` is told each row's text as soon as it has ended.
+
+    hidden: with the states that the tokens were drawn from, which takes one more forward pass."""
+    names, texts = [prompt.task.name for prompt in prompts], {}
+
+    def ended(rows, out: Rollouts):
+        new = {row: model.chat.decode(out.ids_BT[row, : out.length_B[row]]) for row in rows}
+        texts.update(new)
+        begin(new)
+
+    rollouts = generate(model, adapter, [p.ids for p in prompts], samples, sampling, row_keys(key, names, samples), slots, ended)
+    if hidden:
+        rollouts = rollouts._replace(hidden_B=hidden_of(model, adapter, rollouts))
+    return rollouts, [texts[row] for row in range(len(texts))]
+
+
+def wants_hidden(grader) -> bool:
+    """Whether the grader looks at hidden states, so that `sample` has to give them."""
+    return getattr(grader, "wants_hidden", False)
+
+
+def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str]) -> tuple[list[GradedGroup], list[float]]:
+    """The samples, graded now, grouped by prompt; and the seconds that each took to grade."""
+    task_B = [prompts[p].task for p in rollouts.prompt_B]
+    grades = grade_rows(grader, task_B, texts, rollouts.length_B, rollouts.finish_B, rollouts.hidden_B)
+    return grouped(prompts, rollouts, texts, grades)
+
+
+def grouped(prompts: Sequence[Prompt], rollouts: Rollouts, texts, grades) -> tuple[list[GradedGroup], list[float]]:
+    """The samples with their grades, grouped by prompt; and the seconds that each took to grade."""
+    samples = [GradedSample.of(text, int(n), finish, g) for text, n, finish, g in
+               zip(texts, rollouts.length_B, rollouts.finish_B, grades, strict=True)]
+    N = len(samples) // len(prompts)
+    groups = [GradedGroup(prompt.task.name, prompt.messages, samples[p * N : (p + 1) * N]) for p, prompt in enumerate(prompts)]
+    return groups, [g.wall_s for g in grades]
+
+
+def rewards_of(groups: Sequence[GradedGroup], shuffled_by: tuple[int, int] | None = None, penalty_PN=0.0) -> np.ndarray:
+    """reward_PN, NaN where the grader failed; `shuffled_by` (seed, step) deals them out at random, the control arm."""
+    reward_PN = np.array([[sample.reward for sample in group.samples] for group in groups]) + penalty_PN
+    if shuffled_by is None:
+        return reward_PN
+    return np.random.default_rng(shuffled_by).permutation(reward_PN.ravel()).reshape(reward_PN.shape)
+
+
+def length_penalties(groups: Sequence[GradedGroup], settings: Settings) -> np.ndarray:
+    """What OVERLONG=penalise adds to each reward, 0 or less.  Wrong answers, worth 0 already, lose nothing: else groups
+    without a right one would teach brevity, and a short wrong answer could outrank a long right one."""
+    o, length_PN = settings.objective, [[sample.tokens for sample in group.samples] for group in groups]
+    if o.overlong != "penalise":
+        return np.zeros(np.shape(length_PN))
+    correct_PN = np.array([[sample.correct for sample in group.samples] for group in groups])
+    return o.overlong_penalty * correct_PN * overlong(length_PN, settings.generation.max_new_tokens, o.overlong_tokens)
+
+
+def advantages_of(reward_PN, settings: Settings) -> np.ndarray:
+    """advantage_PN as the settings define it."""
+    o = settings.objective
+    auto = o.loss != "dr_grpo" and o.advantage != "rloo"
+    return advantages(reward_PN, o.advantage, auto if o.advantage_scale == "auto" else o.advantage_scale == "std", o.pass_k)
+
+
+class Batch(NamedTuple):
+    """Groups, sampled and judged; P = their prompts, N = samples of each."""
+
+    prompts: list[Prompt]
+    rollouts: Rollouts
+    groups: list[GradedGroup]
+    advantage_PN: np.ndarray
+    trained_PN: np.ndarray  # False where the grader failed, and where OVERLONG=mask takes a cut sample out of the loss
+    grading_s: list[float]  # of each sample
+    sample_s: float
+    grade_s: float  # after the last sample had ended
+
+    @property
+    def signal_P(self) -> np.ndarray:
+        """Which groups have signal."""
+        return with_signal(self.advantage_PN, self.trained_PN)
+
+
+def sample_and_grade(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings, step: int, slots: int) -> Batch:
+    """These prompts' groups: sampled, graded, rewarded, compared."""
+    started = time.perf_counter()
+    seed, N = settings.trainer.seed, settings.generation.group
+    with Grading(grader, [prompt.task for prompt in prompts for _ in range(N)]) as grading:
+        rollouts, texts = sample_completions(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step), slots, grading.begin,
+                                 wants_hidden(grader))
+        sampled = time.perf_counter()
+        grades = grading.finish(texts, rollouts.length_B, rollouts.finish_B, rollouts.hidden_B)
+    groups, grading_s = grouped(prompts, rollouts, texts, grades)
+    shuffled_by = (seed, step) if settings.reward.shuffle_rewards else None
+    reward_PN = rewards_of(groups, shuffled_by, length_penalties(groups, settings))
+    trained_PN = np.isfinite(reward_PN)
+    if settings.objective.overlong == "mask":
+        trained_PN &= np.reshape(rollouts.finish_B, reward_PN.shape) != "length"
+    return Batch(list(prompts), rollouts, groups, advantages_of(reward_PN, settings), trained_PN, grading_s,
+                 sampled - started, time.perf_counter() - sampled)
+
+
+def collect(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings, step: int) -> Batch:
+    """The step's groups: of all prompts, or with DYNAMIC_SAMPLING of as many as it takes for TASKS_PER_STEP to have signal."""
+    wanted = settings.trainer.tasks_per_step if settings.generation.dynamic_sampling else len(prompts)
+    batch = sample_and_grade(model, adapter, prompts[:wanted], grader, settings, step, wanted)
+    while (missing := wanted - batch.signal_P.sum()) and (rest := prompts[len(batch.prompts):]):
+        batch = joined(batch, sample_and_grade(model, adapter, rest[:missing], grader, settings, step, wanted))
+    return batch
+
+
+def joined(a: Batch, b: Batch) -> Batch:
+    """Two batches as one, a's groups first."""
+    both = {name: np.concatenate([getattr(a.rollouts, name), getattr(b.rollouts, name)])
+            for name in ("ids_BT", "logprobs_BT", "entropy_BT", "length_B")}
+    prompt_B = np.concatenate([a.rollouts.prompt_B, len(a.prompts) + b.rollouts.prompt_B])
+    rollouts = Rollouts(prompt_ids=a.rollouts.prompt_ids + b.rollouts.prompt_ids, prompt_B=prompt_B,
+                        finish_B=a.rollouts.finish_B + b.rollouts.finish_B, **both)
+    return Batch(a.prompts + b.prompts, rollouts, a.groups + b.groups, np.concatenate([a.advantage_PN, b.advantage_PN]),
+                 np.concatenate([a.trained_PN, b.trained_PN]), a.grading_s + b.grading_s, a.sample_s + b.sample_s,
+                 a.grade_s + b.grade_s)
+
+
+def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, settings: Settings, step: int):
+    """One GRPO step on these prompts: (state, graded groups, the step's metrics row)."""
+    with Compiling() as compiling:
+        state, groups, metrics = _train_step(model, state, prompts, grader, settings, step)
+    return state, groups, metrics | {"compiles": compiling.programs, "time/compile": compiling.seconds}
+
+
+def _train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, settings: Settings, step: int):
+    started = time.perf_counter()
+    objective, optimiser, passes = loss_of(settings), optimiser_of(settings), []
+    batch = collect(model, state.adapter, prompts, grader, settings, step)
+    rechecking = time.perf_counter()
+    checked = recheck([prompt.task for prompt in batch.prompts], batch.groups, settings, step)
+    graded = time.perf_counter()
+    packed = pack_groups(batch.rollouts, batch.advantage_PN, batch.trained_PN, objective, settings.model.update_samples)
+    if objective.kl_beta:
+        packed = [with_base_logprobs(model.params, group, model.cfg, objective, model.chat.vocab_used) for group in packed]
+    for _ in range(settings.objective.updates_per_batch):
+        state, metrics = update(model.params, state, packed, model.cfg, objective, optimiser, model.chat.vocab_used)
+        passes.append(metrics)
+    updated = time.perf_counter()
+    return state, batch.groups, {
+        **step_metrics(batch.groups), **checked, **extra_metrics(batch, objective, settings),
+        "time/grade_p99": float(np.quantile(batch.grading_s, 0.99)),
+        "frac_reward_zero_std": 1 - int(batch.signal_P.sum()) / len(batch.prompts),  # of the rewards trained on, shuffled or not
+        "entropy": float(batch.rollouts.entropy_BT.sum() / batch.rollouts.length_B.sum()),
+        **over_passes(passes),
+        "lora_delta_norm": lora.delta_norm(state.adapter),
+        "num_tokens": int(batch.rollouts.length_B.sum()),
+        "step_time": updated - started,
+        "time/sample": batch.sample_s, "time/grade": batch.grade_s + graded - rechecking, "time/update": updated - graded,
+    }
+
+
+def extra_metrics(batch: Batch, objective: Loss, settings: Settings) -> dict:
+    """What only some settings give rise to."""
+    metrics = {}
+    if settings.generation.dynamic_sampling:
+        taught = int(teaching(batch.advantage_PN, batch.trained_PN, objective).sum())
+        metrics |= {"sampled_groups": len(batch.groups), "discarded_groups": len(batch.groups) - taught}
+    if settings.objective.overlong == "penalise":
+        metrics["rewards/overlong/mean"] = float(length_penalties(batch.groups, settings).mean())
+    return metrics
+
+
+def over_passes(passes: list[dict]) -> dict:
+    """Metrics of several updates on one batch as one row: counts added, maxima kept, the rest averaged."""
+    def combined(name):
+        values = [metrics[name] for metrics in passes]
+        if name in ("skipped_steps", "trained_tokens"):
+            return sum(values)
+        return max(values) if name.endswith("max") else math.fsum(values) / len(values)
+
+    return {name: combined(name) for name in passes[0]}
