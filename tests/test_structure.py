@@ -332,10 +332,10 @@ def test_every_setting_is_read_by_the_product():
 
 @pytest.mark.known_bug(26)
 def test_every_setting_has_a_test_that_it_acts():
-    """tests/test_settings_act.py names them: none missing, none invented, each of them there and about the setting."""
-    from tests.test_settings_act import ACTS
+    """tests/settings/test_settings_act.py names them: none missing, none invented, each of them there and about the setting."""
+    from tests.settings.test_settings_act import ACTS
     files = {}
-    assert set(ACTS) == set(LEAVES), "a row for each setting, in tests/test_settings_act.py"
+    assert set(ACTS) == set(LEAVES), "a row for each setting, in tests/settings/test_settings_act.py"
     for leaf, named in ACTS.items():
         assert named, leaf
         for file, _, test in (name.partition("::") for name in named):

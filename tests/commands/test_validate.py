@@ -1,0 +1,163 @@
+"""validate_forward.py passes on a sound model, fails on a broken one, and its own float64 model is right."""
+
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import qwen2_jax
+import validate_forward as validate
+from rl.models.pretrained import resolve
+from tests.hub_folder import write_checkpoint
+from tests.models.test_pretrained import copies, write_gguf
+
+PROMPTS = [[5], [9, 250, 17, 17, 3, 100], [61, 60, 59]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A checkpoint whose activations are of an ordinary size."""
+    path = tmp_path_factory.mktemp("validate")
+    write_checkpoint(path, tied=False, initializer_range=0.1)
+    return path
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Four prompts in place of ten: each length costs a compilation."""
+    monkeypatch.setattr(validate, "TEXTS", validate.TEXTS[:2])
+
+
+@pytest.mark.parametrize("family, tied", [("qwen2", True), ("qwen2", False), ("qwen3", True), ("llama", False)])
+def test_float64_model_is_transformers_in_double(tmp_path, family, tied):
+    """Independent of our forward: at float64 transformers agrees to what its fp32 norms, softmax and angles leave."""
+    write_checkpoint(tmp_path, family=family, tied=tied)
+    source = resolve(str(tmp_path))
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
+    found = validate.float64_run(source.tensors.__getitem__, source.cfg, PROMPTS)
+    theirs = validate.in_both_ways(partial(validate.transformers_run, model, pad_id=0), PROMPTS)["single"]
+
+    for a, b in zip(found.logits, theirs.logits, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    assert len(found.hidden) == len(theirs.hidden) == 3
+    for a, b in zip(found.hidden[1] + found.hidden[2], theirs.hidden[1] + theirs.hidden[2], strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_head_chunks_change_nothing(folder, monkeypatch):
+    """The chunk of vocabulary rows is a matter of memory alone."""
+    source = resolve(str(folder))
+    whole = validate.float64_run(source.tensors.__getitem__, source.cfg, PROMPTS)
+    monkeypatch.setattr(validate, "VOCAB_CHUNK", 7)
+    chunked = validate.float64_run(source.tensors.__getitem__, source.cfg, PROMPTS)
+
+    for a, b in zip(whole.logits, chunked.logits, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_sound_model_passes(folder, capsys, few):
+    """Exit 0, with a row for each prompt and for each layer."""
+    assert validate.main([str(folder)]) == 0
+    told = capsys.readouterr().out
+
+    assert told.count(" tokens") == 4 and "layer 1" in told and "final norm" in told and "all limits hold" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+def test_other_families_pass(tmp_path, capsys, few, family):
+    """The command holds its limits on them as well."""
+    write_checkpoint(tmp_path, family=family, initializer_range=0.1)
+
+    assert validate.main([str(tmp_path)]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_a_gguf_passes(tmp_path, capsys, few, family):
+    """A .gguf file goes through the same comparison, its tensors in transformers' model."""
+    write_checkpoint(tmp_path / "model", family=family, initializer_range=0.1)
+    write_gguf(tmp_path / "m.gguf", copies(tmp_path / "model"), arch=family)
+
+    assert validate.main([str(tmp_path / "m.gguf")]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name, broken, complaint", [
+    ("rms_norm", lambda x, weight, eps: x * weight, "transformers"),
+    ("rope_angles", lambda positions, cfg: qwen2_jax.rope_angles(positions + positions // 40, cfg), "float64"),
+])
+def test_a_broken_forward_fails(folder, few, monkeypatch, capsys, name, broken, complaint):
+    """Exit 1, and the limit that does not hold is told: a last norm left out, a position off from the fortieth on."""
+    monkeypatch.setattr(validate, name, broken)
+
+    assert validate.main([str(folder)]) == 1
+    assert "FAILED" in (told := capsys.readouterr().out) and complaint in told.split("FAILED", 1)[1]
+
+
+def test_padding_is_part_of_the_check(folder, few, monkeypatch, capsys):
+    """A forward that looks at padding fails, though each prompt by itself is right."""
+    monkeypatch.setattr(validate, "Causal", lambda mask: qwen2_jax.Causal(mask | True))
+    monkeypatch.setattr(validate, "forward", lambda params, adapter, tokens, mask, cfg:
+                        qwen2_jax.forward(params, adapter, tokens, np.ones_like(mask), cfg))
+
+    assert validate.main([str(folder)]) == 1
+    capsys.readouterr()
+
+
+def test_prompts_differ_in_length(folder):
+    """At least eight lengths, from a single token on."""
+    lengths = {len(ids) for ids in validate.prompts_of(resolve(str(folder)))}
+
+    assert len(lengths) >= 8 and min(lengths) == 1
+
+
+def run_of(logits):
+    return validate.Run([[np.zeros((1, 2))]], [np.full((1, 3), logits)])
+
+
+@pytest.mark.parametrize("ours, error, theirs, half, failures", [
+    (7.7e-5, 5e-5, 4e-5, 1.0, 0), (7.9e-5, 5e-5, 4e-5, 1.0, 1), (1e-5, 6.1e-5, 4e-5, 1.0, 1), (1e-5, 5.9e-5, 4e-5, 1.0, 0),
+    (float("inf"), float("inf"), 4e-5, 1.0, 2), (1e-5, 1e-5, 4e-5, float("inf"), 1), (1e-5, 1e-5, 4e-5, float("nan"), 1),
+    (8e-5, 9e-5, 4e-5, float("nan"), 3)])
+def test_limits(ours, error, theirs, half, failures):
+    """7.8e-5 to transformers, 1.5 times its own error, a finite half-precision run: each counts by itself."""
+    pairs = {"ours - transformers": ours, "ours - float64": error, "transformers - float64": theirs}
+    logits = {f"{pair}, {way}": [0.0, value if way == "single" else 0.0]
+              for pair, value in pairs.items() for way in ("batch", "single")}
+
+    assert len(validate.judge(logits, run_of(half), 1.0)) == failures
+
+
+def test_chance_in_the_last_bits_is_no_failure():
+    """Where both errors are of the size of rounding their ratio means nothing."""
+    logits = {f"{pair}, {way}": [value] for way in ("batch", "single") for pair, value in
+              (("ours - transformers", 1e-7), ("ours - float64", 1.2e-7), ("transformers - float64", 3e-8))}
+
+    assert validate.judge(logits, run_of(1.0), 1.0) == []
+
+
+def test_difference_of_what_is_not_finite():
+    """A NaN on either side is an infinite difference, so that no comparison can let it pass."""
+    assert validate.max_difference(np.array([1.0, np.nan]), np.array([1.0, 2.0])) == float("inf")
+    assert validate.max_difference(np.array([1.0, 2.5]), np.array([1.0, 2.0])) == 0.5
+
+
+def test_bad_input(capsys, monkeypatch, tmp_path):
+    """Exit 2 with one message: no such model, too many arguments, torch not installed; --help is 0."""
+    assert validate.main([str(tmp_path / "none")]) == 2 and "no such file" in capsys.readouterr().err
+    assert validate.main(["a", "b"]) == 2
+    assert validate.main(["--help"]) == 0 and "validate_forward.py 0.5B" in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert validate.main([str(tmp_path)]) == 2 and "requirements-dev.txt" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_real_checkpoint_in_a_process_of_its_own(real_model, root):
+    """The command, as typed, holds its limits on the real 0.5B."""
+    done = subprocess.run([sys.executable, "validate_forward.py", real_model], cwd=root, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,193 @@
+"""The kernel layers: which canary each one stops, the levels that follow, the system call tables, and ordinary users.
+
+The canaries are the self-test's own and harmless where they get through. Without Linux the file is skipped.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from rl.sandbox import Sandbox, SandboxError, selftest
+from rl.sandbox.inside.kernel import (
+    ALL_LAYERS,
+    ALLOWED,
+    LANDLOCK_LAYER,
+    LIMITS_LAYER,
+    MACHINES,
+    SECCOMP_LAYER,
+    UID_LAYER,
+    allowed_numbers,
+    seccomp_program,
+)
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("the sandbox needs Linux", allow_module_level=True)
+
+ROOT = Path(__file__).resolve().parents[2]
+ATTEMPTS = ROOT.parent / "shared" / "sandbox" / "attempts.jsonl"
+REFERENCE = "def inc(nums):\n    return [n + 1 for n in nums]\n"
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop its uid")
+NOBODY = 65_534
+EVERYTHING = set(selftest.CANARIES)
+# What gets through as root with these layers alone, as measured on Linux 6 with Landlock ABI 7.
+AS_ROOT = [
+    (0, EVERYTHING),
+    (LIMITS_LAYER, EVERYTHING - {"memory"}),
+    (LIMITS_LAYER | UID_LAYER, {"memfd", "open_folder", "create_file", "socket", "execute"}),
+    (LIMITS_LAYER | LANDLOCK_LAYER, {"memfd", "socket", "fork", "thread"}),
+    (LIMITS_LAYER | LANDLOCK_LAYER | UID_LAYER, {"memfd", "socket"}),
+    (SECCOMP_LAYER, {"memory"}),
+    (LIMITS_LAYER | SECCOMP_LAYER, set()),
+    (ALL_LAYERS, set()),
+]
+# As an ordinary user there is no uid to drop; the process limit, from which root is exempt, holds.
+AS_USER = [
+    (0, EVERYTHING - {"read_server"}),
+    (LIMITS_LAYER, EVERYTHING - {"read_server", "fork", "thread", "memory"}),
+    (LIMITS_LAYER | LANDLOCK_LAYER, {"memfd", "socket"}),
+    (LIMITS_LAYER | SECCOMP_LAYER, set()),
+]
+
+
+# ------------------------------------------------------------------ ablation
+
+@pytest.fixture(scope="module")
+def server():
+    with Sandbox(workers=1) as box:
+        yield box._pool.servers[0]
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("layers, expected", AS_ROOT)
+def test_what_each_layer_stops(server, layers, expected):
+    """With a layer off its canaries get through, so each canary tests something; with seccomp and limits on, none does."""
+    if layers & ~server.hello["have"]:
+        pytest.skip(f"this kernel lacks a layer: {server.hello['notes']}")
+
+    assert set(selftest.got_through(server, layers)) == expected
+
+
+def as_nobody(arguments):
+    """Run a system Python as an ordinary user, in this repository; skips where that cannot be."""
+    python = "/usr/bin/python3"
+    call = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "capture_output": True, "text": True, "cwd": ROOT}
+    if os.geteuid() or not os.path.exists(python):
+        pytest.skip(f"needs root, and {python}")
+    tried = subprocess.run([python, "-B", "-c", "import sys, yaml, rl.errors; print(sys.version_info >= (3, 11))"], **call)
+    if tried.stdout != "True\n":
+        pytest.skip(f"needs a {python} of 3.11 or later with PyYAML that can read this folder as nobody: {tried.stderr[-200:]}")
+    return subprocess.run([python, "-B", *arguments], **call)
+
+
+def test_what_each_layer_stops_for_a_user():
+    """The same for an ordinary user, whose own processes share the uid of the candidate."""
+    program = f"""if True:
+        from rl.sandbox import selftest
+        from rl.sandbox import Sandbox
+        with Sandbox(workers=1) as box:
+            print(box.level)
+            for layers in {[layers for layers, _ in AS_USER]}:
+                print(*selftest.got_through(box._pool.servers[0], layers))
+        """
+    done = as_nobody(["-c", program])
+    level, *rows = done.stdout.split("\n")
+
+    assert level == "strong", done.stdout + done.stderr
+    assert [set(row.split()) for row in rows[: len(AS_USER)]] == [expected for _, expected in AS_USER]
+
+
+@pytest.mark.skipif(not ATTEMPTS.exists(), reason="the collection of attempts lies outside this repository")
+def test_collected_attempts_as_a_user():
+    """Every collected attempt gets an expected verdict also when grader and candidate are the same ordinary user."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        shutil.copyfile(ATTEMPTS, f"{folder}/attempts.jsonl")
+        done = as_nobody(["-m", "rl.sandbox", f"{folder}/attempts.jsonl"])
+
+    assert done.returncode == 0 and "0 false passes, 0 false rejects" in done.stdout, done.stdout + done.stderr
+
+
+def test_deaf_canaries_are_trouble(server, monkeypatch):
+    """Where the canaries find no way to the C library nothing is proved, and the level is none, not strong."""
+    monkeypatch.setattr(selftest, "_PROGRAM", selftest._PROGRAM.replace("CDLL", "NoSuchClass"))
+    working, trouble = selftest.examine(server, ALL_LAYERS)
+
+    assert trouble and selftest.level(working, trouble, os.geteuid() == 0) == "none"
+
+
+# ------------------------------------------------------------------ levels
+
+@pytest.mark.parametrize("layers, level", [
+    (LIMITS_LAYER | SECCOMP_LAYER | UID_LAYER, "good"), (LIMITS_LAYER | LANDLOCK_LAYER | UID_LAYER, "weak"),
+    (LIMITS_LAYER, "none"), (SECCOMP_LAYER | LANDLOCK_LAYER | UID_LAYER, "none"),
+])
+def test_levels(layers, level):
+    """Without Landlock the sandbox is good, without seccomp weak, without either or without limits none; the lower two
+    refuse unless told, and then say so in the description that every result carries."""
+    if level in ("weak", "none"):
+        with pytest.raises(SandboxError, match=f"sandbox {level}.*ALLOW_WEAK_SANDBOX"):
+            Sandbox(workers=1, layers=layers)
+    with Sandbox(workers=1, allow_weak=True, layers=layers) as box:
+        assert box.level == level and f"sandbox {level}: " in box.description and "switched off" in box.description
+        assert ("WARNING: let through by ALLOW_WEAK_SANDBOX=1" in box.description) is (level in ("weak", "none"))
+        assert box.grade([(REFERENCE, box.expect(REFERENCE, "inc", [([1],)]))])[0].verdict == "pass"
+
+
+def test_description_names_every_layer():
+    """The line for the log has the level, the layers, the interpreter and the number of workers."""
+    with Sandbox(workers=2) as box:
+        assert all(word in box.description for word in (box.level, "seccomp", "landlock", "uid", "python 3.", "2 workers"))
+
+
+def test_other_systems_are_refused(monkeypatch):
+    """Elsewhere than on Linux the sandbox says where it can be run."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SandboxError, match="darwin: the sandbox needs Linux.*virtual machine.*WSL2"):
+        Sandbox(workers=1)
+
+
+# ------------------------------------------------------------------ system calls
+
+def test_seccomp_tables():
+    """Both tables allow nothing that opens, forks or signals; the jumps stay in the program."""
+    forbidden = {"x86_64": (2, 56, 57, 58, 59, 62, 101, 257, 435), "aarch64": (56, 220, 221, 129, 117, 435)}
+    for machine in MACHINES:
+        allowed = allowed_numbers(machine)
+        assert len(set(allowed)) == len(allowed) and not set(allowed) & set(forbidden[machine])
+        code = seccomp_program(machine)
+        steps = [code[i : i + 8] for i in range(0, len(code), 8)]
+        for index, step in enumerate(steps[4:-2], 4):
+            assert steps[index + 1 + step[2]] == steps[-1]  # a hit jumps to "allow"
+        assert steps[-2][4:] == (0x00050001).to_bytes(4, "little")  # falling through is EPERM
+
+
+# aarch64 has the numbers of the kernel's generic table.
+@pytest.mark.parametrize("machine, header", [
+    ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "/usr/include/asm-generic/unistd.h"),
+])
+def test_seccomp_numbers_are_the_kernels(machine, header):
+    """Every number of the table has, in the kernel's own header, the name that the table gives it."""
+    if not os.path.exists(header):
+        pytest.skip(f"{header} is not installed")
+    found = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", Path(header).read_text()))
+    column = list(MACHINES).index(machine)
+
+    assert {name: int(found[name]) for name, numbers in ALLOWED.items() if numbers[column] is not None} == {
+        name: numbers[column] for name, numbers in ALLOWED.items() if numbers[column] is not None}
+
+
+@pytest.mark.parametrize("machine, header, word", [("x86_64", "EM_X86_64", 62), ("aarch64", "EM_AARCH64", 183)])
+def test_architecture_words_are_the_kernels(machine, header, word):
+    """The architecture word is the ELF machine number with the 64-bit and little-endian bits, as linux/audit.h has it."""
+    elf = Path("/usr/include/linux/elf-em.h")
+    if not elf.exists():
+        pytest.skip(f"{elf} is not installed")
+    found = re.search(rf"#define {header}\s+(\d+)", elf.read_text())
+
+    assert int(found[1]) == word and MACHINES[machine] == word | 0x8000_0000 | 0x4000_0000

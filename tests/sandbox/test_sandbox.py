@@ -1,0 +1,577 @@
+"""The sandbox as a whole: verdicts of honest and hostile programs, timeouts, broken servers, and what is left behind.
+
+Hostile rows only ever touch a canary inside tmp_path. The kernel is Linux's own: without it the file is skipped.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import sandbox_report
+from benchmarks.sandbox_report import descendants, grade_file, read
+from rl.sandbox import VERDICTS, ReferenceFails, Sandbox, SandboxError, Suite, suspicions
+from rl.sandbox import server as sandbox_server
+from rl.sandbox.pool import Pool
+from rl.sandbox.server import Meter, Server, _time_left
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("the sandbox needs Linux", allow_module_level=True)
+
+ROOT = Path(__file__).resolve().parents[2]
+ATTEMPTS = ROOT.parent / "shared" / "sandbox" / "attempts.jsonl"
+REFERENCE = "def inc(nums):\n    return [n + 1 for n in nums]\n"
+RIGHT = "    return [n + 1 for n in nums]\n"
+HANG = "def inc(nums):\n    while True:\n        pass\n"
+# Reaches the real modules from a whitelisted one, as attacks do.
+REACH = """
+import random
+os = random._os
+def cdll():
+    for kind in object.__subclasses__():
+        if kind.__name__ == "CDLL":
+            return kind(None, use_errno=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def box():
+    with Sandbox(workers=2) as box:
+        yield box
+
+
+@pytest.fixture(scope="module")
+def suite(box):
+    return box.expect(REFERENCE, "inc", [([],), ([1],), ([1, 2, 3],), ([10**30, -1],)], case_cpu_s=0.5)
+
+
+def verdict(box, suite, source):
+    return box.grade([(textwrap.dedent(source), suite)])[0].verdict
+
+
+def gone(pid):
+    return not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def wait_until(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.02)
+    return condition()
+
+
+# ------------------------------------------------------------------ verdicts
+
+HONEST = {
+    "type hints": "def inc(nums: list[int]) -> list[int]:\n" + RIGHT,
+    "windows lines": "def inc(nums):\r\n    return [n + 1 for n in nums]\r\n",
+    "byte order mark": "\ufeffdef inc(nums):\n" + RIGHT,
+    "invalid escape": "PATTERN = '\\d+'\ndef inc(nums):\n" + RIGHT,
+    "is with a literal": "def inc(nums):\n    if len(nums) is 0: return []\n" + RIGHT,
+    "lambda": "inc = lambda nums: [n + 1 for n in nums]",
+    "map to list": "def inc(nums):\n    return list(map(lambda n: n + 1, nums))",
+    "tuple": "def inc(nums):\n    return tuple(n + 1 for n in nums)",
+    "subclass of list": "class L(list): pass\ndef inc(nums):\n    return L(n + 1 for n in nums)",
+    "in place": "def inc(nums):\n    for i, n in enumerate(nums): nums[i] = n + 1\n    return nums",
+    "empties its argument": "def inc(nums):\n    out = [n + 1 for n in nums]\n    nums.clear()\n    return out",
+    "prints": "import sys\nprint('loading')\ndef inc(nums):\n    print(nums)\n    sys.stderr.write('x')\n"
+              "    sys.stdout.buffer.write(b'y')\n    sys.stdout.flush()\n" + RIGHT,
+    "reads empty stdin": "import sys\nDATA = sys.stdin.read().split()\ndef inc(nums):\n" + RIGHT,
+    "from sys": "from sys import maxsize, setrecursionlimit\nsetrecursionlimit(10**7)\ndef inc(nums):\n" + RIGHT,
+    "optional module": "try:\n    import numpy as np\nexcept ImportError:\n    np = None\ndef inc(nums):\n" + RIGHT,
+    "every whitelisted module": "import math, itertools, collections, functools, re, string, heapq, bisect, operator, typing\n"
+              "import dataclasses, enum, abc, numbers, copy, random, json, datetime, fractions, decimal, statistics, time\n"
+              "import array, cmath, hashlib, collections.abc as cabc\nfrom collections.abc import Iterable\nimport json.decoder\n"
+              "def inc(nums):\n    assert isinstance(nums, cabc.Sequence) and json.loads('[1]') == [1]\n"
+              "    assert cmath.phase(-1) > 3 and array.array('i', [1])[0] == 1\n"
+              "    assert hashlib.md5(b'').hexdigest()[:4] == 'd41d' == hashlib.new('md5').hexdigest()[:4]\n" + RIGHT,
+    "late imports": "import datetime, decimal, fractions, statistics, random, copy, json, re, string, functools, time\n"
+              "@functools.singledispatch\ndef show(x): return x\n"
+              "def inc(nums):\n    datetime.datetime.strptime('2 Jan 2020', '%d %b %Y').isoformat()\n"
+              "    datetime.datetime.now(); time.localtime(); time.sleep(0.001); random.SystemRandom().random()\n"
+              "    decimal.getcontext().prec = 50\n    statistics.quantiles([1, 2, 3]); statistics.NormalDist().cdf(1)\n"
+              "    str(fractions.Fraction('1/3')); json.dumps(copy.deepcopy({'a': [1]}), indent=1)\n"
+              "    'é'.encode('utf-16').decode('utf-16'); 'a'.encode('latin-1'); 'é'.encode('idna')\n"
+              "    string.Template('$a').substitute(a=1); '{:,}'.format(10**9); show(re.compile('(?x) a'))\n" + RIGHT,
+    "dataclass and enum": "from dataclasses import dataclass\nimport enum, typing\n@dataclass(frozen=True, order=True)\n"
+              "class P:\n    x: int\nclass C(enum.IntEnum):\n    ONE = 1\nclass N(typing.NamedTuple):\n    x: int\n"
+              "def inc(nums):\n    return [P(n).x + N(C.ONE).x for n in nums]",
+    "text annotations": "from __future__ import annotations\nimport typing\nfrom dataclasses import dataclass\n@dataclass\n"
+              "class P:\n    x: int\ndef inc(nums: list[P]):\n    assert typing.get_type_hints(P) == {'x': int}\n" + RIGHT,
+    "returns IntEnum": "import enum\nclass I(enum.IntEnum):\n    TWO = 2\ndef inc(nums):\n"
+              "    return [I.TWO if n == 1 else n + 1 for n in nums]",
+    "deep recursion": "def down(n):\n    return 0 if n == 0 else 1 + down(n - 1)\ndef inc(nums):\n    down(9000)\n" + RIGHT,
+    "cached recursion": "import functools\n@functools.cache\ndef down(n):\n    return 0 if n == 0 else 1 + down(n - 1)\n"
+              "def inc(nums):\n    down(4000)\n" + RIGHT,
+    "many digits": "def inc(nums):\n    assert len(str(7 ** 20000)) > 16000 and int('9' * 20000)\n" + RIGHT,
+    "a hundred megabytes": "table = bytearray(100 << 20)\ndef inc(nums):\n" + RIGHT,
+    "exec and eval": "exec('def add(n): return eval(\"n + 1\")')\ndef inc(nums):\n    return [add(n) for n in nums]",
+    "static method class": "class Solution:\n    @staticmethod\n    def inc(nums):\n        return [n + 1 for n in nums]",
+    "main guard": "def inc(nums):\n" + RIGHT + "if __name__ == '__main__':\n    raise SystemExit(inc(input()))",
+    "partial": "import functools\ndef add(k, nums):\n    return [n + k for n in nums]\ninc = functools.partial(add, 1)",
+    "shadows the names we use": "int = str = list = dict = tuple = type = len = None\nimport json\njson_dumps = json.dumps\n"
+              "def inc(nums):\n" + RIGHT,
+    "catches everything": "def inc(nums):\n"
+              "    try:\n        return [n + 1 for n in nums]\n    except BaseException:\n        return None",
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_programs_pass(box, suite, name):
+    """Right programs in the many shapes people write pass."""
+    result = box.grade([(HONEST[name], suite)])[0]
+
+    assert (result.verdict, result.passed, result.total) == ("pass", 4, 4), result
+
+
+FAILING = {
+    "wrong_answer": ["def inc(nums):\n    return [n + 2 for n in nums]", "def inc(nums):\n    return None",
+                     "def inc(nums):\n    return (n + 1 for n in nums)", "def inc(nums):\n    return str([n + 1 for n in nums])",
+                     "class T(tuple):\n    __eq__ = lambda a, b: True\ndef inc(nums):\n    return T((0,))",
+                     "def inc(nums):\n    return range(1, 1 + len(nums)) if nums else []"],
+    "exception": ["def inc(nums):\n    return 1 / 0", "raise ValueError", "def inc(nums):\n    raise SystemExit(0)",
+                  "def inc():\n    return []", "def inc(nums):\n    raise KeyboardInterrupt",
+                  "def inc(nums):\n    return inc(nums)", "def inc(nums):\n    return open('/dev/null')",
+                  "def inc(nums):\n    return exit()", "import sys\nsys.exit(0)", "def inc(nums):\n    return input()",
+                  "class E(Exception):\n    def __str__(self): raise E\ndef inc(nums):\n    raise E"],
+    "timeout": [HANG, "def inc(nums):\n    while True:\n        try:\n            while True: pass\n        except: pass",
+                "import itertools\ndef inc(nums):\n    return sum(itertools.count())", "while True: pass",
+                "import time\ndef inc(nums):\n    try:\n        time.sleep(60)\n    finally:\n    " + RIGHT,
+                "def inc(nums):\n    return 9 ** 9 ** 9",
+                "class L:\n    @property\n    def x(self): pass\ndef inc(nums):\n    while True: print('y' * 1000)"],
+    "memory": ["def inc(nums):\n    return bytearray(1 << 32)", "def inc(nums):\n    return [0] * 10 ** 10",
+               "def inc(nums):\n    x = []\n    while True: x.append(bytes(1 << 27))", "x = bytearray(1 << 30)"],
+    "forbidden_import": ["import os", "import os.path", "from subprocess import run", "import numpy as np",
+                         "def inc(nums):\n    import ctypes", "def inc(nums):\n    return __import__('socket')",
+                         "import ｏｓ", "import __main__", "import importlib", "import candidate", "from . import x"],
+    "syntax_error": ["def inc(nums)\n    return nums", "def inc(nums):\nreturn nums", "x = '\ud800'", "x = 1\0",
+                     "```python\nx = 1\n```", "(" * 1000, "x = " + "-" * 60000 + "1", "return 1"],
+    "no_function": ["", "x = 1", "inc = [1]", "def other(nums): pass", "class Solution:\n    def other(self): pass",
+                    "def inc(nums): pass\ndel inc"],
+    "output_too_large": ["def inc(nums):\n    return 'x' * (4 << 20)", "def inc(nums):\n    return [0] * 10 ** 6",
+                         "def inc(nums):\n    nums.append(nums)\n    return nums", "#" + "x" * 70000,
+                         "def inc(nums):\n    return 1 << 5_000_000"],
+    "crash": [REACH + "def inc(nums):\n    os.write(3, (14).to_bytes(4, 'little') + b'[\"value\",0,[]]')\n    return []",
+              REACH + "def inc(nums):\n    os._exit(0)", REACH + "os._exit(0)",
+              REACH + "def inc(nums):\n    os.closerange(0, 99)\n    while True: pass",
+              REACH + "def inc(nums):\n    os.write(3, b'\\x05\\0\\0\\0[\"p\"]')\n    return []",
+              REACH + "def inc(nums):\n    os.write(3, b'\\x0b\\0\\0\\0[\"fault\",1]')\n    return []",
+              REACH + "def inc(nums):\n    cdll().strlen(1)"],
+}
+
+
+@pytest.mark.parametrize("expected, index", [(kind, i) for kind in FAILING for i in range(len(FAILING[kind]))])
+def test_failing_programs_get_their_verdict(box, suite, expected, index):
+    """Each way to fail has its own word, and none of them is an exception of the grader or a pass."""
+    limit = 0.1 if expected == "timeout" else suite.case_cpu_s  # only to be quick
+    result = box.grade([(FAILING[expected][index], replace(suite, case_cpu_s=limit))])[0]
+
+    assert result.verdict == expected, result
+
+
+def test_verdict_words_are_closed():
+    """Every verdict that the tests or the reader know is in VERDICTS."""
+    assert {*FAILING, "pass", "internal_error"} == set(VERDICTS)
+
+
+@pytest.mark.skipif(not ATTEMPTS.exists(), reason="the collection of attempts lies outside this repository")
+def test_collected_attempts():
+    """Every attempt of the collection gets one of the verdicts noted with it, and leaves nothing behind."""
+    tasks, attempts = read(str(ATTEMPTS))
+    with Sandbox(workers=2, case_cpu_s=0.3) as box:  # half the usual limit, only to be quick
+        results, problems = grade_file(box, tasks, attempts)
+    wrong = [(row["name"], result.verdict, row["expected"], result.detail)
+             for row, result in zip(attempts, results, strict=True) if result.verdict not in row["expected"]]
+
+    assert wrong == [] and not any(problems)
+
+
+# ------------------------------------------------------------------ attacks on what is outside
+
+ATTACKS = {
+    "create": "os.close(os.open(PATH + '.new', os.O_CREAT | os.O_WRONLY, 0o600))",
+    "read": "os.open(PATH, os.O_RDONLY)",
+    "delete": "os.unlink(PATH)",
+    "rename": "os.rename(PATH, PATH + '.gone')",
+    "truncate": "os.truncate(PATH, 0)",
+    "chmod": "os.chmod(PATH, 0)",
+    "list": "os.listdir(PATH.rpartition('/')[0])",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("armed", [True, False], ids=["armed", "bare"])
+def test_files_are_out_of_reach(box, suite, tmp_path, name, armed):
+    """No attack reaches the canary file; with all kernel layers off each one does, so the test can fail."""
+    if not armed and os.geteuid() != 0:
+        pytest.skip("the bare run needs root, else tmp_path may be closed for other reasons")
+    canary = tmp_path / "canary"
+    canary.write_text("alive")
+    source = REACH + f"PATH = {str(canary)!r}\ndef inc(nums):\n    {ATTACKS[name]}\n" + RIGHT
+    before = sorted(tmp_path.iterdir()), canary.read_text(), canary.stat().st_mode
+    if armed:
+        assert verdict(box, suite, source) == "exception"
+        assert (sorted(tmp_path.iterdir()), canary.read_text(), canary.stat().st_mode) == before
+    else:
+        with Sandbox(workers=1, allow_weak=True, layers=0) as bare:
+            found = verdict(bare, suite, source)
+        assert found == "pass" or not canary.exists() or canary.stat().st_mode != before[2] or not canary.read_text()
+
+
+@pytest.mark.parametrize("call", [
+    "libc.fork() >= 0", "libc.socket(2, 1, 0) >= 0", "libc.memfd_create(b'x', 0) >= 0", "libc.unshare(0x10000000) == 0",
+    "libc.ptrace(0x4206, libc.getppid(), 0, 0) == 0", "libc.kill(os.getpid(), 0) == 0", "libc.setuid(0) == 0",
+    "libc.prctl(38, 0, 0, 0, 0) == 0", "libc.execv(b'/bin/true', None) == 0", "libc.syscall(425, 8, 0) >= 0",
+    "libc.shmget(0, 4096, 0o1600) >= 0", "libc.mprotect(0, 4096, 7) == 0", "libc.inotify_init() >= 0",
+])
+def test_system_calls_outside_the_list_fail(box, suite, call):
+    """A call that honest programs do not need returns an error and the process lives on to answer wrongly."""
+    source = REACH + f"libc = cdll()\ndef inc(nums):\n    return [n + 1 for n in nums] if {call} else 'refused'\n"
+
+    assert verdict(box, suite, source) == "wrong_answer"
+
+
+def test_child_sees_nothing_of_the_trainer(box, suite):
+    """The environment is empty, no foreign descriptor is open, and no answer lies in the child's memory."""
+    answers = box.expect("def inc(nums):\n    return ['expected-secret'] + nums", "inc", [([],)])
+    source = REACH + """
+gc = os.sys.modules["gc"]
+SECRET = "".join(["expected", "-secret"])
+def is_open(fd):
+    try:
+        os.lseek(fd, 0, 1)
+    except OSError as error:
+        return error.errno != 9
+    return True
+def inc(nums):
+    held = [x for x in gc.get_objects() if type(x) in (list, dict, tuple) and SECRET in map(str, x)]
+    held = [x for x in held if x is not globals()]
+    descriptors = [fd for fd in range(4, 600) if is_open(fd)]
+    return ["leak", held, descriptors, dict(os.environ)] if held or descriptors or os.environ else "clean"
+"""
+
+    result = box.grade([(source, answers)])[0]
+    assert result.verdict == "wrong_answer" and "'clean'" in result.detail, result
+
+
+# ------------------------------------------------------------------ limits
+
+@pytest.mark.parametrize("neighbours", [0, pytest.param(8, marks=pytest.mark.slow)])
+def test_time_limit_is_cpu_time(box, suite, neighbours):
+    """A case of 0.3 s of CPU time passes and one of 0.7 s does not, however busy the machine is."""
+    source = "import time\ndef inc(nums):\n    end = time.process_time() + {} * (nums == [1])\n" \
+             "    while time.process_time() < end: pass\n" + RIGHT
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(neighbours)]
+    try:
+        found = [result.verdict for result in box.grade([(source.format(seconds), suite) for seconds in (0.3, 0.7)])]
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+    assert suite.case_cpu_s == 0.5 and found == ["pass", "timeout"]
+
+
+@pytest.mark.parametrize("busy_s, least, most", [(0.0, 0.1, 0.2), (0.015, 0.3, 0.5), (0.1, 0.5, 0.5)])
+def test_time_limit_follows_the_reference(box, busy_s, least, most):
+    """A case may take 20 times what the reference took for all, between 0.1 s and the sandbox's own limit."""
+    source = f"import time\ndef f(n):\n    end = time.process_time() + {busy_s} * (n == 2)\n" \
+             "    while time.process_time() < end: pass\n    return n\n"
+    suite = box.expect(source, "f", [(n,) for n in range(4)])
+
+    assert least <= suite.case_cpu_s <= most
+
+
+def test_policy_overrides_the_time_limit(box):
+    """A suite may have its own limit, and is ended by it."""
+    quick = box.expect(REFERENCE, "inc", [([1],)], case_cpu_s=0.05)
+    result = box.grade([(HANG, quick)])[0]
+
+    assert quick.case_cpu_s == 0.05 and result.verdict == "timeout" and "limit 0.05 s CPU" in result.detail
+
+
+def test_whole_candidate_has_a_limit(box, monkeypatch):
+    """Many cases, each within its own limit, together still end at the limit of the whole."""
+    monkeypatch.setattr(sandbox_server, "TOTAL_CPU_S", 0.3)
+    suite = box.expect("def f(n):\n    return n", "f", [(i,) for i in range(50)])
+    result = box.grade([("def f(n):\n    for _ in range(1_000_000): pass\n    return n", suite)])[0]
+
+    assert result.verdict == "timeout" and 0 < result.passed < 50
+
+
+class FakeMeter:
+    pid = 1
+
+    def __init__(self, cpu_s, wall_s, total_s=0.0):
+        self.cpu, self.times = total_s or cpu_s, (cpu_s, wall_s)
+
+    def used(self):
+        return self.times
+
+
+@pytest.mark.parametrize("phase, cpu_s, wall_s, running, over", [
+    ("cases", 0.4, 1.9, True, False), ("cases", 0.51, 0.6, True, True), ("cases", 0.0, 2.1, False, True),
+    ("cases", 0.3, 2.1, True, False), ("cases", 0.3, 11.0, True, True), ("setup", 9.0, 0.4, True, False),
+    ("setup", 0.0, 0.6, True, True),
+])
+def test_clock_rules(monkeypatch, phase, cpu_s, wall_s, running, over):
+    """CPU time decides; wall time ends a sleeper at four times the limit and a starved process only much later."""
+    monkeypatch.setattr(sandbox_server, "_is_running", lambda pid: running)
+
+    assert (_time_left(phase, FakeMeter(cpu_s, wall_s), 0.5) <= 0) is over
+
+
+def test_meter_reads_another_process():
+    """The meter's CPU clock moves with a busy child and keeps its last value after the child has gone."""
+    child = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+    try:
+        meter = Meter(child.pid)
+        assert wait_until(lambda: meter.used()[0] > 0.05)
+    finally:
+        child.kill()
+        child.wait()
+    assert meter.read() > 0.05
+
+
+# ------------------------------------------------------------------ making suites
+
+def test_expected_answers_are_the_references(suite):
+    """Each case's expected answer is the reference's to that very input."""
+    assert suite.expected == ([], [2], [2, 3, 4], [10**30 + 1, 0]) and suite.inputs[1] == ([1],)
+
+
+def test_no_cases_is_an_error(box):
+    """A suite without cases would pass everything, so it cannot be made."""
+    with pytest.raises(SandboxError, match="no inputs"):
+        box.expect(REFERENCE, "inc", [])
+    with pytest.raises(SandboxError, match="0 inputs"):
+        Suite("inc", (), ())
+    with pytest.raises(SandboxError, match="2 inputs with 1"):
+        Suite("inc", ((1,), (2,)), (1,))
+
+
+@pytest.mark.parametrize("source, words", [
+    ("def inc(nums):\n    return nums[0]", "exception.*IndexError"), (HANG, "timeout"), ("def inc(nums", "syntax_error"),
+    ("def inc(nums):\n    return {1: object()}", "'object' has no encoding"), ("x = 1", "no_function"),
+])
+def test_bad_reference_is_an_error(box, source, words):
+    """A reference that fails on one of its own inputs is reported with the verdict, never used."""
+    with pytest.raises(ReferenceFails, match=words) as failed:
+        box.expect(source, "inc", [([1],), ([],)])
+    assert failed.value.verdict in VERDICTS[1:]
+
+
+def test_a_suite_may_be_lenient_on_floats(box):
+    """The tolerance is the suite's: the same program passes one and fails the other, also from memory."""
+    source = "def inc(nums):\n    return 3.1415 * nums[0]"
+    exact, wide = box.expect(source, "inc", [([2],)]), box.expect(source, "inc", [([2],)], relative=1e-3)
+    answer = "def inc(nums):\n    return 3.14159265 * nums[0]"
+
+    assert [result.verdict for result in box.grade([(answer, exact), (answer, wide), (answer, exact)])] == [
+        "wrong_answer", "pass", "wrong_answer"]
+
+
+@pytest.mark.parametrize("value", [object(), b"x", lambda: 1, [{1: (2, range(3))}]])
+def test_inputs_must_be_plain(box, value):
+    """An input that cannot travel is named before anything runs."""
+    with pytest.raises(SandboxError, match="input 1 is not made of plain values"):
+        box.expect(REFERENCE, "inc", [([1],), (value,)])
+
+
+def test_inputs_arrive_as_they_were(box):
+    """Every plain type arrives with its own type, fresh for each case."""
+    values = (None, True, 7, 10**40, 0.1, "é\ud800", [1], (1,), {1}, frozenset({1}), {(1, 2): {"a": None}})
+    source = "def kinds(*values):\n    return [type(v).__name__ for v in values], values"
+    kinds, back = box.expect(source, "kinds", [values]).expected[0]
+
+    assert kinds == [type(value).__name__ for value in values] and back == values
+
+
+# ------------------------------------------------------------------ batches
+
+def test_order_and_company_do_not_matter(suite):
+    """Shuffled, repeated and mixed with hostile neighbours, each program keeps the verdict it gets alone."""
+    sources = [*HONEST.values()][:12] + [rows[0] for kind, rows in FAILING.items() if kind != "timeout"]
+    with Sandbox(workers=1) as alone:
+        first = {source: alone.grade([(source, suite)])[0].verdict for source in sources}
+    mixed = sources * 2 + [f"{source}\n# again" for source in sources]
+    random.Random(1).shuffle(mixed)
+    with Sandbox(workers=2) as together:
+        results = together.grade([(source, suite) for source in mixed])
+
+    assert [result.verdict for result in results] == [first[source.removesuffix("\n# again")] for source in mixed]
+
+
+def test_equal_jobs_run_once(suite):
+    """Equal (source, suite) pairs fork one child, in the same call and in later ones; another suite is another job."""
+    with Sandbox(workers=1) as box:
+        (server,) = box._pool.servers
+        before = server.forks
+        assert {r.verdict for r in box.grade([(REFERENCE, suite)] * 20)} == {"pass"}
+        box.grade([(REFERENCE, suite)])
+        assert server.forks == before + 1
+        other = Suite("inc", suite.inputs, tuple([] for _ in suite.inputs))
+        assert box.grade([(REFERENCE, other)])[0].verdict == "wrong_answer"
+        assert server.forks == before + 2
+
+
+def test_empty_batch_and_flags(box, suite):
+    """An empty batch is fine; flags name suspicious words and blocked imports without touching the verdict."""
+    source = "try:\n    import os\nexcept ImportError:\n    pass\nx = ().__class__.__subclasses__\ndef inc(nums):\n" + RIGHT
+    result = box.grade([(source, suite)])[0]
+
+    assert box.grade([]) == []
+    assert result.verdict == "pass" and result.flags == ("__subclasses__", "blocked_imports")
+    assert suspicions("max_os = 1; f.f_back; random._os") == ("_os", "f_back")
+
+
+def test_printed_text_is_kept_short(box, suite):
+    """What a candidate prints goes nowhere but into the first 2 KiB of the record."""
+    result = box.grade([("def inc(nums):\n    print('y' * 1500, nums)\n" + RIGHT, suite)])[0]
+
+    assert result.verdict == "pass" and len(result.stdout) == 2048 and result.stdout.startswith("yyy")
+
+
+def test_server_killed_in_a_batch(suite):
+    """A fork server that dies is replaced, its candidate is run again, and the batch finishes as if nothing was."""
+    with Sandbox(workers=2) as box:
+        slow = "import time\ndef inc(nums):\n    time.sleep(0.05)\n" + RIGHT
+        jobs = [(f"{slow}# {i}", suite) for i in range(6)]
+        old = box.server_pids()
+        killer = threading.Timer(0.2, lambda: os.kill(old[0], signal.SIGKILL))
+        killer.start()
+        results = box.grade(jobs)
+        killer.join()
+
+        assert {result.verdict for result in results} == {"pass"}
+        assert old[0] not in box.server_pids() and len(box.server_pids()) == 2
+
+
+def test_sandbox_that_cannot_start_again(suite, monkeypatch):
+    """When even a fresh server breaks, the verdict is internal_error, which is remembered for nobody, and life goes on."""
+    with Sandbox(workers=1) as box:
+        real, calls = Server.run, []
+
+        def broken(self, *args):
+            calls.append(self)
+            raise OSError("out of descriptors")
+
+        monkeypatch.setattr(Pool, "_examined", lambda self, server: (server.wait_ready(), (self.working, self.trouble))[1])
+        monkeypatch.setattr(Server, "run", broken)
+        assert box.grade([(REFERENCE, suite)])[0].verdict == "internal_error"
+        assert len(calls) == 2 and calls[0] is not calls[1]
+        monkeypatch.setattr(Server, "run", real)
+        assert box.grade([(REFERENCE, suite)])[0].verdict == "pass"
+
+
+def test_nothing_is_left_behind(suite):
+    """After hostile batches: no process, no zombie, no descriptor, no file in the shared folders."""
+    folders = [Path("/dev/shm"), Path("/tmp"), Path.cwd()]
+    files = {folder: {path.name for path in folder.iterdir()} for folder in folders if folder != Path("/tmp")}
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with Sandbox(workers=2) as box:
+        pids = box.server_pids()
+        opened = len(os.listdir("/proc/self/fd"))
+        box.grade([(rows[0], suite) for rows in FAILING.values()])
+        assert [descendants(pid) for pid in pids] == [[], []]
+        assert len(os.listdir("/proc/self/fd")) == opened
+    assert all(not Path(f"/proc/{pid}").exists() for pid in pids)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert {folder: {path.name for path in folder.iterdir()} for folder in files} == files
+
+
+def test_killed_trainer_takes_everything_along():
+    """SIGKILL to the grading process ends the fork servers and a child in an endless loop."""
+    program = textwrap.dedent(f"""
+        import sys, threading, time
+        from rl.sandbox import Sandbox
+        box = Sandbox(workers=1, case_cpu_s=3.0)
+        suite = box.expect({REFERENCE!r}, "inc", [([1],)], case_cpu_s=3.0)
+        threading.Thread(target=box.grade, args=([({HANG!r}, suite)],), daemon=True).start()
+        print(*box.server_pids(), flush=True)
+        time.sleep(60)
+    """)
+    trainer = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    (server,) = map(int, trainer.stdout.readline().split())
+    assert wait_until(lambda: descendants(server)), "the child in its loop"
+    everything = [server, *descendants(server)]
+    trainer.kill()
+    trainer.wait()
+    trainer.stdout.close()
+
+    assert len(everything) == 2
+    assert wait_until(lambda: all(gone(pid) for pid in everything))
+
+
+def test_ctrl_c_ends_a_batch(suite):
+    """KeyboardInterrupt out of grade leaves no server and no child; the closed sandbox says so."""
+    with Sandbox(workers=2, case_cpu_s=5.0) as box:
+        patient = Suite("inc", suite.inputs, suite.expected, case_cpu_s=5.0)
+        pids = box.server_pids()
+        main = threading.main_thread().ident
+
+        def interrupt():
+            wait_until(lambda: all(map(descendants, pids)))    # both at work, so grade has begun
+            signal.pthread_kill(main, signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            box.grade([(HANG, patient), (HANG + "# two", patient), (HANG + "# three", patient)])
+        assert all(gone(pid) for pid in pids)
+        with pytest.raises(SandboxError, match="closed"):
+            box.grade([(REFERENCE, suite)])
+
+
+def test_beside_jax_threads(suite):
+    """A process that has run JAX can start a sandbox and grade; os.fork is never called in it."""
+    jax = pytest.importorskip("jax")
+    forks = []
+    os.register_at_fork(before=lambda: forks.append(1))
+    assert int(jax.numpy.arange(5).sum()) == 10
+    with Sandbox(workers=1) as box:
+        assert box.grade([(REFERENCE, suite)])[0].verdict == "pass"
+    assert not forks
+
+
+def test_import_stays_light():
+    """Importing the sandbox loads neither JAX nor NumPy, so the command starts at once and nothing of them can be forked."""
+    program = "import rl.sandbox, sys; sys.exit(any(name in sys.modules for name in ('jax', 'numpy')))"
+
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+def test_server_that_cannot_start(monkeypatch, tmp_path):
+    """A server that fails at its start reports its own last words."""
+    broken = tmp_path / "worker.py"
+    broken.write_text("raise RuntimeError('no such kernel')")
+    monkeypatch.setattr(sandbox_server, "WORKER_FILE", broken)
+
+    with pytest.raises(SandboxError, match="no such kernel"):
+        Sandbox(workers=1)
+
+
+# ------------------------------------------------------------------ the command
+
+def test_command_reports_differences(tmp_path, capsys):
+    """One line per unexpected verdict and exit status 1; 0 when all is as expected; 2 for a file it cannot use."""
+    tasks = {"tasks": {"inc": {"entry_point": "inc", "reference": REFERENCE, "cases": [[[1]], [[]]]}}}
+    row = {"name": "plain", "kind": "honest", "task": "inc", "entry_point": "inc", "code": REFERENCE, "expected": ["pass"],
+           "check": ["no_leftover_process", "grader_alive", f"no_file:{tmp_path}/none"]}
+    liar = {**row, "name": "liar", "code": "def inc(nums):\n    return []", "check": None}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in (tasks, row)))
+    assert sandbox_report.main([str(path)]) == 0
+    path.write_text("\n".join(json.dumps(line) for line in (tasks, row, liar)))
+    assert sandbox_report.main([str(path)]) == 1
+    assert "liar: wrong_answer, expected pass" in capsys.readouterr().out
+    path.write_text("\n".join(json.dumps(line) for line in (tasks, {**row, "expected": ["PASS"]})))
+    assert sandbox_report.main([str(path)]) == 2 == sandbox_report.main([]) == sandbox_report.main(["missing.jsonl"])
+    assert "line 2" in capsys.readouterr().err
