@@ -1,10 +1,19 @@
-"""Qwen2, Qwen3 and Llama 3 in JAX: checkpoint shapes, forward pass, LoRA hooks.  It knows nothing of files, tokenizers or RL.
+"""Qwen2, Qwen3 and Llama 3 in JAX: parameters, forward pass, LoRA.  Knows nothing of files, tokenizers or RL.
 
-Reading order: `block` is one transformer layer; `run_layers` is all of them; a *layout* (`attention.py`) says how the tokens
-of a call lie and therefore what may attend to what.  Everything else in a layer works token by token and never asks.
-The families differ in three fields of `ModelConfig`: attention_bias (Qwen2), qk_norm (Qwen3), rope_scaling (Llama 3.1 on).
-Parameters are a plain nested dict with the checkpoint's names; weights of projections are transposed once, at load, so that
-code reads `x @ w`.  An adapter is data passed in."""
+Reading order: `block` is one transformer layer, `run_layers` runs all of them, `prefill` and `forward` are whole passes.  A
+*layout* (attention.py) says how the tokens of a call are arranged and which may attend to which; the rest of a layer treats
+every token by itself.  Sizes and parameter names come from model_config.py.  Parameters are a nested dict with the
+checkpoint's names; projections are transposed once, at load, so that code reads `x @ w`.  An adapter is data passed in.
+
+Names end in the axes of the array, as in q_BTHC.  A letter means the same in every file:
+
+    B  rows = P prompts * N samples             D  width                    H  query heads
+    T  tokens of a row                          F  mlp width                K  key/value heads
+    S  prompt slots                             E  projection output        G  = H / K
+    Q  packed tokens = S + Y sample tokens      R  LoRA rank                X  queries that share a key/value head
+    U  keys a query may see: S, T or S + T      L  layers                   C  head channels, c = C / 2
+    M  sampled tokens scored together           V  vocabulary = Z tiles of W ids
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +28,7 @@ from model_config import ModelConfig, Spec, param_specs
 
 
 def load_params(tensor: Callable[[str], np.ndarray], cfg: ModelConfig, dtype) -> dict:
-    """Parameters from `tensor(hub name)`, cast to dtype; ValueError lists every missing or misshapen tensor."""
+    """Parameters from `tensor(name in the checkpoint)`, cast to dtype; ValueError lists every missing or misshapen tensor."""
     problems = []
 
     def get(spec):
@@ -41,14 +50,14 @@ def load_params(tensor: Callable[[str], np.ndarray], cfg: ModelConfig, dtype) ->
 # ---- one layer -------------------------------------------------------------------------------------------------------
 
 
-def rms_norm(x, weight_D, eps):
-    """Root-mean-square norm, in fp32: squares of fp16 activations overflow."""
+def rms_norm(x, weight, eps):
+    """Root-mean-square norm over the last axis, in fp32: squares of fp16 activations overflow."""
     x32 = x.astype(jnp.float32)
-    return (x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, -1, keepdims=True) + eps)).astype(x.dtype) * weight_D
+    return (x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, -1, keepdims=True) + eps)).astype(x.dtype) * weight
 
 
 def rope_frequencies(cfg: ModelConfig) -> np.ndarray:
-    """Radians a position of each of the C // 2 channel pairs, fp32."""
+    """frequency_c, fp32: radians per position of each channel pair."""
     frequency_c = 1.0 / cfg.rope_theta ** (np.arange(0, cfg.head_dim, 2, dtype=np.float32) / cfg.head_dim)
     if not (s := cfg.rope_scaling):
         return frequency_c
@@ -58,23 +67,23 @@ def rope_frequencies(cfg: ModelConfig) -> np.ndarray:
 
 
 def rope_angles(positions, cfg: ModelConfig):
-    """cos and sin of every position, shape (*positions, 1, C // 2); fp32, since bf16 merges neighbouring positions."""
+    """cos and sin of every position, (*positions, 1, c); fp32, because bf16 merges neighbouring positions."""
     angle = positions[..., None, None].astype(jnp.float32) * rope_frequencies(cfg)
     return jnp.cos(angle), jnp.sin(angle)
 
 
-def rotate(x_BTHC, rope):
-    """Rotary embedding in the checkpoint's half-split order: channel c pairs with c + C // 2."""
+def rotate(x, rope):
+    """Rotary embedding of x, (..., heads, C), in the checkpoint's half-split order: channel i pairs with i + C / 2."""
     cos, sin = rope
-    low, high = jnp.split(x_BTHC.astype(jnp.float32), 2, -1)
-    return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], -1).astype(x_BTHC.dtype)
+    low, high = jnp.split(x.astype(jnp.float32), 2, -1)
+    return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], -1).astype(x.dtype)
 
 
 def product(x, weight_DE, piece):
-    """x @ w; in fp32 summed in pieces of so many terms, 0 for one piece.
+    """x @ w; in fp32 as a sum over pieces of that many rows of w, 0 for one product.
 
-    XLA's CPU product adds up D terms with half again the rounding error of other libraries; pieces of 128 have a third less
-    than those, and take up to twice as long."""
+    XLA's CPU product has 1.5 times the rounding error of other libraries.  Pieces of 128 have two thirds of theirs and take up
+    to twice as long."""
     D = weight_DE.shape[0]
     if not 0 < piece < D or x.dtype != jnp.float32:
         return x @ weight_DE
@@ -82,8 +91,9 @@ def product(x, weight_DE, piece):
 
 
 def project(x, bases, loras, scale, piece=0):
-    """x @ w + bias of each projection of x, plus scale * (x @ a) @ b where it has an adapter; a and b are fp32 masters, cast
-    to x's dtype.  All the a's are one product: many narrow ones would cost the sampler a seventh of its time."""
+    """For each projection of x: x @ w + bias, plus scale * (x @ a) @ b if it is adapted.  a and b are fp32, cast to x's dtype.
+
+    All x @ a are one product: separate narrow ones would take a seventh of the sampler's time."""
     ys = [product(x, base["weight"], piece) + base.get("bias", 0) for base in bases]
     adapted = [i for i, lora in enumerate(loras) if lora is not None]
     if not adapted:
@@ -96,7 +106,7 @@ def project(x, bases, loras, scale, piece=0):
 
 
 def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
-    """One transformer layer: (x, what the layout keeps of this layer's keys and values)."""
+    """One transformer layer: (x, the keys and values that the layout keeps)."""
     lora = lora or {"self_attn": {}, "mlp": {}}
     heads = lambda y: y.reshape(*y.shape[:-1], -1, cfg.head_dim)  # noqa: E731
 
@@ -109,8 +119,8 @@ def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
         q, k = rms_norm(q, attention["q_norm"], cfg.rms_norm_eps), rms_norm(k, attention["k_norm"], cfg.rms_norm_eps)
     k = rotate(k, rope)
     if cfg.attention_bias:
-        # Qwen2's key bias is a hundred times its keys.  Taken off again after the rotation it shifts all scores of a query
-        # alike, which softmax does not see, and what is left rounds far less.
+        # Qwen2's key bias is a hundred times larger than its keys.  Subtracting it again after the rotation shifts all scores
+        # of a query by the same amount, which softmax ignores, and leaves far smaller rounding errors.
         k = k - heads(attention["k_proj"]["bias"])
     mixed, kept = layout.mix(rotate(q, rope), k, v, past, cfg.attention)
     x = x + linear(mixed, "self_attn", "o_proj")[0]
@@ -122,9 +132,9 @@ def block(x, layer, lora, scale, rope, layout, past, cfg: ModelConfig):
 
 # ---- the whole model -------------------------------------------------------------------------------------------------
 
-# Under an outer jit these vanish into it.  Called outside of one, as the update does, a layer is compiled once, run L times,
-# and keeps for the backward pass its input ("full"), also gate and up, five sixths of what would be computed again ("mlp"),
-# also all other matrix products ("dots"), or everything ("none").
+# Under an outer jit these are inlined.  The update calls them outside of one, so that a layer is compiled once and run L times.
+# A layer keeps for the backward pass: its input ("full"); gate and up too, which saves five sixths of the recomputation
+# ("mlp"); all other matrix products too ("dots"); everything ("none").
 _keep = jax.checkpoint_policies
 _POLICIES = {"full": _keep.nothing_saveable, "mlp": _keep.save_only_these_names("mlp"),
              "dots": _keep.dots_with_no_batch_dims_saveable, "none": _keep.everything_saveable}
@@ -133,8 +143,9 @@ BLOCKS = {remat: jax.jit(jax.checkpoint(block, policy=policy, static_argnums=7) 
 
 
 def run_layers(params, adapter, tokens, positions, layout, pasts, cfg: ModelConfig, remat="none", shift=None):
-    """Hidden states after the final norm, shape (*tokens, D), and what the layout kept of each layer.  `shift` is added to the
-    embeddings: something to differentiate by."""
+    """Hidden states after the final norm, (*tokens, D), and what the layout keeps of each layer.
+
+    `shift` is added to the embeddings, so that one can differentiate with respect to them."""
     x, rope = enter(params["embed_tokens"], tokens, positions, cfg)
     x = x if shift is None else x + shift
     loras, scale = (adapter["layers"], adapter["scale"]) if adapter else ([None] * cfg.num_hidden_layers, None)
@@ -147,7 +158,7 @@ def run_layers(params, adapter, tokens, positions, layout, pasts, cfg: ModelConf
 
 @partial(jax.jit, static_argnames="cfg")
 def enter(embed_VD, tokens, positions, cfg: ModelConfig):
-    """Embeddings and rotary angles: what the first layer is given."""
+    """Embeddings and rotary angles: the first layer's input."""
     return embed_VD[tokens], rope_angles(positions, cfg)
 
 
@@ -157,21 +168,22 @@ def leave(x, weight_D, cfg: ModelConfig):
     return rms_norm(x, weight_D, cfg.rms_norm_eps)
 
 
-def head_logits(params, hidden_BD):
-    """fp32 logits_VB of hidden states.  E @ h.T rather than h @ E.T, and left that way round: on the CPU either the other
-    product or turning its result would take as long as the product itself."""
+def head_logits(params, hidden):
+    """fp32 logits, (V, tokens), of hidden states, (tokens, D).
+
+    Computed and returned as head @ hidden.T: on a CPU, hidden @ head.T or transposing the result would double the time."""
     head_VD = params.get("lm_head", params["embed_tokens"])
-    return jnp.matmul(head_VD, hidden_BD.T, preferred_element_type=jnp.float32)
+    return jnp.matmul(head_VD, hidden.T, preferred_element_type=jnp.float32)
 
 
 def padded_positions(mask_BT):
-    """Positions that start at 0 on the first real token, however much padding lies left of it."""
+    """Positions that count from 0 at the first real token, after any padding on the left."""
     return jnp.maximum(jnp.cumsum(mask_BT.astype(jnp.int32), -1) - 1, 0)
 
 
 @partial(jax.jit, static_argnames=("slots", "cfg"))
 def prefill(params, adapter, tokens_PS, mask_PS, slots: int, cfg: ModelConfig):
-    """Each layer's (k_PKCS, v_PKSC) of left-padded prompts, for `Decode`; zeros up to so many slots."""
+    """Each layer's (k_PKCS, v_PKSC) of left-padded prompts, for `Decode`, filled up with zeros to S = slots."""
     pasts = [None] * cfg.num_hidden_layers
     kept = run_layers(params, adapter, tokens_PS, padded_positions(mask_PS), Prompts(mask_PS), pasts, cfg)[1]
     room = ((0, 0), (0, slots - tokens_PS.shape[1]), (0, 0), (0, 0))
@@ -181,7 +193,7 @@ def prefill(params, adapter, tokens_PS, mask_PS, slots: int, cfg: ModelConfig):
 
 @partial(jax.jit, static_argnames="cfg")
 def forward(params, adapter, tokens_BT, mask_BT, cfg: ModelConfig):
-    """Uncached forward of whole padded sequences: fp32 logits_BTV.  For checks; the sampler and the update never hold BTV."""
+    """Uncached forward pass of whole padded sequences: fp32 logits_BTV.  For checks; training never holds so many logits."""
     hidden_BTD, _ = run_layers(params, adapter, tokens_BT, padded_positions(mask_BT), Causal(mask_BT),
                                [None] * cfg.num_hidden_layers, cfg)
     return head_logits(params, hidden_BTD.reshape(-1, cfg.hidden_size)).T.reshape(*tokens_BT.shape, cfg.vocab_size)

@@ -8,7 +8,8 @@ config.yaml are printed from the same lines. Nothing is read or checked here.
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")   # those of a layer, in its order
+from model_config import PROJECTIONS
+
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
