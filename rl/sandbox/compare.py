@@ -1,13 +1,14 @@
-"""Is a candidate's answer the expected one? Plain data only, walked along the expected value, so our data bound the cost
-(n comparisons for n items; n * n only where sets or dict keys hold floats that are close without being equal).
+"""When two answers are equal.
 
-The answer is what rl/sandbox/wire.py decoded: None, bool, int, float, str, list, tuple, and the records SetValue,
-DictValue and Unsupported below; no object of the candidate's own making ever arrives here. Policies, each on purpose:
+The comparison walks along the expected value, so the trainer's own data bound its cost: n steps for n items, n * n only
+where sets or dict keys hold floats that are close but not equal. The answer is what rl/sandbox/wire.py decoded: None, bool,
+int, float, str, list, tuple and the records SetValue, DictValue and Unsupported below, never an object of the candidate's
+own. The policies:
 - tuple and list are equal at any depth; list and set never are, and a value without an encoding equals nothing;
-- numbers are equal when Python says so (True == 1, 89.0 == 89); ints are never close, only equal;
+- numbers are equal when Python says so (True == 1, 89.0 == 89); ints have no tolerance;
 - where the *expected* number is a float: |difference| <= relative * |expected| + 1e-12, relative being 1e-6 unless a task's
   own text grants more; NaN equals NaN; infinities exactly;
-- one_element_list lets `[x]` stand for an expected scalar x, at the top only; strict_types demands equal types everywhere.
+- one_element_list accepts `[x]` for an expected scalar x, at the top only; strict_types demands equal types everywhere.
 """
 
 import math
@@ -17,7 +18,7 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-12
 
 
 class SetValue:
-    """A set as it arrived: items in no order, perhaps repeated by a forger, never hashed among themselves."""
+    """A set as it arrived: unordered items, possibly repeated by a forger, never hashed among themselves."""
 
     def __init__(self, items):
         self.items = items
@@ -27,7 +28,7 @@ class SetValue:
 
 
 class DictValue:
-    """A dict as it arrived: pairs in no order, perhaps with a key twice by a forger, never hashed among themselves."""
+    """A dict as it arrived: unordered pairs, possibly with a key repeated by a forger, never hashed among themselves."""
 
     def __init__(self, pairs):
         self.pairs = pairs
@@ -37,7 +38,7 @@ class DictValue:
 
 
 class Unsupported:
-    """Stands for an object that has no encoding; knows the name of its type and equals nothing."""
+    """Stands for an object without an encoding; has the name of its type and equals nothing."""
 
     def __init__(self, name):
         self.name = name
@@ -47,26 +48,28 @@ class Unsupported:
 
 
 class Rules(NamedTuple):
+    """The policies that a suite may choose."""
+
     one_element_list: bool = False
     strict_types: bool = False
     relative: float = RELATIVE
 
 
-PLAIN_RULES = Rules()
+DEFAULT_RULES = Rules()
 
 
-def matches(expected, answer, rules: Rules = PLAIN_RULES) -> bool:
+def matches(expected, answer, rules: Rules = DEFAULT_RULES) -> bool:
     """Whether the decoded answer equals the expected plain value under the policies of this module."""
-    if same(expected, answer, rules):
+    if _same(expected, answer, rules):
         return True
     wrapped = rules.one_element_list and type(answer) is list and len(answer) == 1
-    return wrapped and not isinstance(expected, list | tuple | set | frozenset | dict) and same(
+    return wrapped and not isinstance(expected, list | tuple | set | frozenset | dict) and _same(
         expected, answer[0], rules
     )
 
 
-def same(expected, answer, rules) -> bool:
-    """`matches` without the top-level rule; recursive, as deep as the expected value."""
+def _same(expected, answer, rules):
+    # `matches` without the top-level rule; recurses as deep as the expected value.
     if isinstance(expected, list | tuple):
         return _same_sequence(expected, answer, rules)
     if isinstance(expected, set | frozenset):
@@ -87,7 +90,7 @@ def _same_number(expected, answer, rules):
         return answer != answer
     try:
         return abs(answer - expected) <= rules.relative * abs(expected) + ABSOLUTE  # NaN and infinity compare false
-    except OverflowError:  # an int beyond every float
+    except OverflowError:  # an int too large for a float
         return False
 
 
@@ -96,24 +99,24 @@ def _same_sequence(expected, answer, rules):
     if type(answer) not in kinds or len(answer) != len(expected):
         return False
     for want, got in zip(expected, answer, strict=True):
-        if not same(want, got, rules):
+        if not _same(want, got, rules):
             return False
     return True
 
 
 def _as_key(answer):
-    """The answer with tuples for lists, as the keys of our own tables have them."""
+    # The answer with tuples for lists, like the keys of our own tables.
     return tuple([_as_key(item) for item in answer]) if type(answer) in (tuple, list) else answer
 
 
-def _take(left, answer, rules):
-    """Remove from `left`, the expected keys not yet matched, the one equal to the answer; None when there is none."""
-    # A lookup in our own table is safe whatever hash the answer has; only a table *of* answers could be made slow. What it
-    # does not find may still be equal: floats that are close, sets within tuples.
+def _pop_match(left, answer, rules):
+    # Remove the key that equals the answer from `left`, the expected keys not yet matched; its value, or None without a match.
+    # A lookup in our own table is safe whatever hash the answer has; only a table *of* answers could be made slow. A key that the
+    # lookup misses may still be equal: floats that are close, sets within tuples.
     if not rules.strict_types and (key := _as_key(answer)) in left:
         return left.pop(key)
     for key, held in left.items():
-        if same(key, answer, rules):
+        if _same(key, answer, rules):
             del left[key]
             return held
     return None
@@ -124,7 +127,7 @@ def _same_set(expected, answer, rules):
         return False
     left = {item: (item,) for item in expected}
     for got in answer.items:
-        if _take(left, got, rules) is None:
+        if _pop_match(left, got, rules) is None:
             return False
     return True
 
@@ -134,7 +137,7 @@ def _same_dict(expected, answer, rules):
         return False
     left = {key: (value,) for key, value in expected.items()}
     for key, value in answer.pairs:
-        held = _take(left, key, rules)
-        if held is None or not same(held[0], value, rules):
+        held = _pop_match(left, key, rules)
+        if held is None or not _same(held[0], value, rules):
             return False
     return True

@@ -1,8 +1,7 @@
-"""A pool of fork servers, tested at the start, that runs tasks in parallel and replaces whatever breaks.
+"""A pool of fork servers that runs jobs in parallel, tests every server at its start and replaces those that break.
 
-One thread per server pulls from a shared queue; nothing is forked in this process. A task is a job (bytes), a maker of
-the `Exam` that follows it, and its CPU limit per case; what comes back is an Outcome, with verdict "internal_error"
-when the sandbox itself failed twice, the second time on a fresh server.
+One thread per server pulls jobs from a shared queue; nothing is forked in this process. When the sandbox itself fails twice on a
+job, the second time on a fresh server, its outcome has the verdict "internal_error".
 """
 
 import os
@@ -12,39 +11,37 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rl.sandbox import selftest
-from rl.sandbox.inside.kernel import LANDLOCK_LAYER, LIMITS_LAYER, SECCOMP_LAYER, UID_LAYER
 from rl.sandbox.server import Fault, Outcome, Server
-from rl.sandbox.wire import Exam
+from rl.sandbox.wire import ResultReader
 
 FORKS_PER_SERVER = 10_000
-LAYERS = (("seccomp", SECCOMP_LAYER), ("landlock", LANDLOCK_LAYER), ("uid", UID_LAYER), ("limits", LIMITS_LAYER))
 
 
 class Job(NamedTuple):
-    """What to run: the encoded job, a maker of a fresh Exam for each attempt, CPU seconds allowed per case."""
+    """One candidate to run: the payload of wire.encode_job, a maker of a new reader for each attempt, CPU seconds per case."""
 
-    job: bytes
-    exam: Callable[[], Exam]
+    payload: bytes
+    make_reader: Callable[[], ResultReader]
     case_cpu_s: float
 
 
 class Pool:
     """Fork servers of one strength; `level` is strong, good, weak or none and `description` says why in one line."""
 
-    def __init__(self, workers: int, offered: int):
-        """Starts and tests `workers` servers, using only the kernel layers in the mask `offered`."""
-        self.offered, self.stopping, self.use = offered, False, threading.Lock()
+    def __init__(self, workers: int, layers: int):
+        """Starts and tests `workers` servers that use only the kernel layers in the mask `layers`."""
+        self.layers, self.stopping, self.lock = layers, False, threading.Lock()
         self.servers: list[Server | None] = [None] * workers
         try:
             for slot in range(workers):
                 self.servers[slot] = Server(slot)
-            found = [self._examined(server) for server in self.servers]
+            found = [self._examine(server) for server in self.servers]
         except BaseException:
             self.close()
             raise
         self.working = min((working for working, _ in found), key=int.bit_count)
-        self.trouble = sorted({words for _, trouble in found for words in trouble})
-        self.level = selftest.level(self.working, self.trouble, os.geteuid() == 0)
+        self.problems = sorted({problem for _, problems in found for problem in problems})
+        self.level = selftest.level(self.working, self.problems, os.geteuid() == 0)
         self.description = self._describe()
 
     def close(self) -> None:
@@ -54,18 +51,18 @@ class Pool:
             if server:
                 server.close()
 
-    def run(self, tasks: list[Job]) -> list[Outcome]:
-        """Outcomes in the order of the tasks. Interrupted (Ctrl-C), it ends the children before it raises."""
-        with self.use:
+    def run(self, jobs: list[Job]) -> list[Outcome]:
+        """Outcomes in the order of the jobs. Interrupted (Ctrl-C), it ends the children before it raises."""
+        with self.lock:
             if self.stopping:
                 raise Fault("the sandbox is closed")
-            outcomes: list[Outcome | None] = [None] * len(tasks)
+            outcomes: list[Outcome | None] = [None] * len(jobs)
             waiting = queue.SimpleQueue()
-            for index in range(len(tasks)):
+            for index in range(len(jobs)):
                 waiting.put(index)
             threads = [
-                threading.Thread(target=self._drain, args=(slot, waiting, tasks, outcomes), daemon=True)
-                for slot in range(min(len(self.servers), len(tasks)))
+                threading.Thread(target=self._work, args=(slot, waiting, jobs, outcomes), daemon=True)
+                for slot in range(min(len(self.servers), len(jobs)))
             ]
             try:
                 for thread in threads:
@@ -78,7 +75,7 @@ class Pool:
             return outcomes
 
     def _interrupt(self, threads):
-        # The threads see their servers end and return; only then may descriptors be closed under them.
+        # The threads see their servers end and return; only then may their descriptors be closed.
         self.stopping = True
         for server in self.servers:
             if server:
@@ -88,19 +85,19 @@ class Pool:
                 thread.join()
         self.close()
 
-    def _drain(self, slot, waiting, tasks, outcomes):
+    def _work(self, slot, waiting, jobs, outcomes):
         while not self.stopping:
             try:
                 index = waiting.get_nowait()
             except queue.Empty:
                 return
-            outcomes[index] = self._attempt(slot, tasks[index])
+            outcomes[index] = self._run_job(slot, jobs[index])
 
-    def _attempt(self, slot, task):
+    def _run_job(self, slot, job):
         for attempt in (1, 2):
             try:
-                return self._server(slot).run(task.job, task.exam(), task.case_cpu_s, self.working)
-            # Whatever else goes wrong here (no descriptors, a bug in the reader) must cost one sample, not the run.
+                return self._server(slot).run(job.payload, job.make_reader(), job.case_cpu_s, self.working)
+            # Any other failure here (no descriptors, a bug in the reader) must cost one sample, not the training run.
             except Exception as error:
                 detail = f"{type(error).__name__}: {error}"
                 self._discard(slot)
@@ -119,20 +116,20 @@ class Pool:
             server = None
         if server is None:
             server = self.servers[slot] = Server(slot)
-            working, trouble = self._examined(server)
-            if working != self.working or trouble != self.trouble:
-                raise Fault(f"the new fork server is not like the first: {', '.join(trouble) or 'a layer is missing'}")
+            working, problems = self._examine(server)
+            if working != self.working or sorted(problems) != self.problems:
+                raise Fault(f"the new fork server is not like the first: {', '.join(problems) or 'a layer is missing'}")
         return server
 
-    def _examined(self, server):
+    def _examine(self, server):
         server.wait_ready()
-        return selftest.examine(server, self.offered)
+        return selftest.examine(server, self.layers)
 
     def _describe(self):
         hello = self.servers[0].hello
         words = []
-        for layer, bit in LAYERS:
-            said = hello["notes"].get(layer, "no")
-            words.append(f"{layer} {said if self.offered & bit else 'switched off'}")
+        for layer, bit, _ in selftest.LAYERS:
+            note = hello["notes"].get(layer, "no")
+            words.append(f"{layer} {note if self.layers & bit else 'switched off'}")
         words += [f"netns {hello['notes']['netns']}", f"python {hello['python']}", f"{len(self.servers)} workers"]
-        return f"sandbox {self.level}: {', '.join(words + self.trouble)}"
+        return f"sandbox {self.level}: {', '.join(words + self.problems)}"

@@ -4,12 +4,12 @@
         suite = box.expect(reference_source, "gcd", [(4, 6), (0, 5)])
         results = box.grade([(candidate_source, suite), ...])
 
-    python -m rl.sandbox FILE.jsonl    # grade a file of attempts with known verdicts, see benchmarks/sandbox_report.py
+    python -m rl.sandbox FILE.jsonl    # grade a file of attempts with known verdicts (benchmarks/sandbox_report.py)
 
-Candidates run in locked-down processes that never see an expected answer (rl/sandbox/inside/worker.py); plain values come out
-and are compared here (rl/sandbox/compare.py). A bad candidate is never an exception of `grade`. Not covered: timing side
-channels between a candidate and this process, candidates that need files, networks, threads or modules outside the
-whitelist, and systems other than Linux on x86_64 and aarch64 (they are refused unless `allow_weak`).
+Candidates run in locked-down processes that never see an expected answer (rl/sandbox/inside/); plain values come out and are
+compared here. A bad candidate never makes `grade` raise. Not covered: timing side channels between a candidate and this process;
+candidates that need files, networks, threads or modules outside the whitelist; systems other than Linux on x86_64 and aarch64,
+which are refused without `allow_weak`.
 """
 
 import hashlib
@@ -27,10 +27,8 @@ from rl.sandbox.compare import RELATIVE, Rules, matches
 from rl.sandbox.inside.kernel import ALL_LAYERS
 from rl.sandbox.inside.values import TooLarge, encode
 from rl.sandbox.pool import Job, Pool
-from rl.sandbox.server import Outcome, SandboxError
-from rl.sandbox.wire import SMALL_FRAME, Exam, native
-
-__all__ = ["VERDICTS", "ReferenceFails", "Result", "Sandbox", "SandboxError", "Suite", "suspicions"]
+from rl.sandbox.server import SandboxError
+from rl.sandbox.wire import SMALL_FRAME, ResultReader, encode_job, native
 
 VERDICTS = (
     "pass", "wrong_answer", "exception", "timeout", "memory", "forbidden_import", "syntax_error", "no_function",
@@ -38,11 +36,11 @@ VERDICTS = (
 )
 SOURCE_CAP = 64 << 10
 CACHE_SIZE = 4096
-# A case may take this many times what the reference took for all of them, at least so long, at most what was asked.
+# A case may take this many times as long as the reference took for all of them, but at least LEAST_CASE_S.
 TIMES_REFERENCE, LEAST_CASE_S = 20, 0.1
-# No right answer is longer: a number can be a float of 28 characters where one digit was expected, separators included.
+# No right answer is longer: a float of 28 characters may stand for one expected digit, separators included.
 LONGER_THAN_EXPECTED = 16
-# Names that known attacks on graders use; counted in a source for monitoring, they never change a verdict.
+# Names that known attacks on graders use; reported for monitoring, they never change a verdict.
 SUSPICIOUS = re.compile(
     r"(?<![A-Za-z0-9_])(__eq__|tb_frame|f_back|__subclasses__|__globals__|__builtins__|_os|SystemExit|sys\.exit|ctypes)"
     r"(?![A-Za-z0-9_])"
@@ -51,7 +49,7 @@ SUSPICIOUS = re.compile(
 
 @dataclass(frozen=True)
 class Suite:
-    """Inputs with their expected answers (plain values), and how to judge; case_cpu_s is each case's limit in seconds."""
+    """Inputs with their expected answers, both plain values, and how to compare; case_cpu_s limits each case, in seconds."""
 
     entry_point: str
     inputs: tuple[tuple, ...]
@@ -65,40 +63,40 @@ class Suite:
         if not self.inputs or len(self.inputs) != len(self.expected):
             raise SandboxError(
                 f"{self.entry_point}: {len(self.inputs)} inputs with {len(self.expected)} expected answers; "
-                "a suite needs at least one of each and as many of one as of the other"
+                "a suite needs at least one input and one answer per input"
             )
 
     @cached_property
     def cases(self) -> list[str]:
-        """Each input as the text that travels to the candidate's process."""
+        """Each input as the text that is sent to the candidate's process."""
         return _case_texts(self.entry_point, self.inputs)
 
     @cached_property
-    def longest(self) -> list[int]:
-        """For each case the length in bytes that no right answer exceeds."""
+    def max_bytes(self) -> list[int]:
+        """For each case a length that no right answer exceeds."""
         return [SMALL_FRAME + LONGER_THAN_EXPECTED * len(json.dumps(encode(answer))) for answer in self.expected]
 
     @cached_property
     def key(self) -> bytes:
-        """Digest of all that a verdict depends on, apart from the candidate."""
+        """Digest of everything that a verdict depends on besides the candidate."""
         parts = (self.entry_point, self.cases, [encode(answer) for answer in self.expected],
                  self.one_element_list, self.strict_types, self.case_cpu_s, self.relative)
         return hashlib.sha256(json.dumps(parts).encode()).digest()
 
     def judge(self, index: int, answer) -> str | None:
-        """None when the decoded answer to case `index` is right, else a short text for the log."""
+        """None when the decoded answer to case `index` is right, else what is wrong with it in words."""
         if matches(self.expected[index], answer, Rules(self.one_element_list, self.strict_types, self.relative)):
             return None
         return f"{_short(answer)} instead of {_short(self.expected[index])}"
 
 
-def case_limit(reference_cpu_s: float, most: float) -> float:
-    """CPU seconds a case may take, given what the reference took for all of them and the most that was asked for."""
-    return min(most, max(LEAST_CASE_S, TIMES_REFERENCE * reference_cpu_s))
+def case_limit(reference_cpu_s: float, cap: float) -> float:
+    """CPU seconds that a case may take, from what the reference took for all cases; at most `cap`."""
+    return min(cap, max(LEAST_CASE_S, TIMES_REFERENCE * reference_cpu_s))
 
 
 class ReferenceFails(SandboxError):
-    """A trusted program did not answer all its inputs; `verdict`, one of VERDICTS, says how it ended."""
+    """A trusted reference did not answer all its inputs; `verdict`, one of VERDICTS, says how it ended."""
 
     def __init__(self, entry_point: str, verdict: str, detail: str):
         super().__init__(f"the reference of {entry_point} fails: {verdict}, {detail}")
@@ -106,7 +104,7 @@ class ReferenceFails(SandboxError):
 
 
 class Result(NamedTuple):
-    """One candidate's verdict; `passed` of `total` cases were right before it ended, times in seconds."""
+    """One candidate's verdict, one of VERDICTS; `passed` of `total` cases were right before it ended. Times in seconds."""
 
     verdict: str
     passed: int
@@ -119,10 +117,10 @@ class Result(NamedTuple):
 
 
 class Sandbox:
-    """A pool of fork servers with a memory; `level` and `description` say what the start-up self-test found."""
+    """A pool of fork servers with a cache of results; `level` and `description` say what the self-test found at the start."""
 
     def __init__(self, workers: int = 2, case_cpu_s: float = 0.5, allow_weak: bool = False, layers: int = ALL_LAYERS):
-        """Starts and tests the servers; `layers` masks kernel layers out (for tests of the weaker levels)."""
+        """Starts and tests the servers. case_cpu_s: the most that any case may take; layers: mask of the kernel layers to use."""
         if workers < 1 or not case_cpu_s > 0:
             raise SandboxError(f"workers={workers}, case_cpu_s={case_cpu_s}: need at least 1 worker and a limit above 0")
         self.case_cpu_s, self._lock, self._cache = case_cpu_s, threading.Lock(), OrderedDict()
@@ -134,11 +132,11 @@ class Sandbox:
         if self.level in ("weak", "none") and not allow_weak:
             self.close()
             raise SandboxError(
-                f"{self.description}: model-written code would run with too little around it. Use a Linux kernel with "
-                "seccomp (x86_64 or aarch64), or set ALLOW_WEAK_SANDBOX=1 on a machine with nothing to lose"
+                f"{self.description}: too weak for code written by a model. Use a Linux kernel with seccomp (x86_64 or "
+                "aarch64), or set ALLOW_WEAK_SANDBOX=1 on a machine with nothing to lose"
             )
         if self.level in ("weak", "none"):
-            self.description += "; WARNING: let through by ALLOW_WEAK_SANDBOX=1, candidates can reach this machine"
+            self.description += "; WARNING: allowed by ALLOW_WEAK_SANDBOX=1, candidates can reach this machine"
 
     def __enter__(self):
         return self
@@ -151,15 +149,15 @@ class Sandbox:
         self._pool.close()
 
     def server_pids(self) -> list[int]:
-        """Process ids of the fork servers; after `grade` has returned none of them has a child."""
+        """Process ids of the fork servers; once `grade` has returned none of them has a child."""
         return [server.process.pid for server in self._pool.servers if server]
 
     def expect(self, source: str, entry_point: str, inputs: Sequence[tuple], **policy) -> Suite:
-        """Runs a trusted reference through the same channel to make the suite; ReferenceFails when it fails on any.
+        """Runs a trusted reference like a candidate to make the suite; ReferenceFails when it fails on any input.
 
-        policy: one_element_list, strict_types, relative (tolerance where a float is expected), and case_cpu_s, a fixed
-        limit. Without that, the limit of a case follows the reference: 20 times its CPU time for all of them, but at least
-        0.1 s and at most the sandbox's own; endless loops, which rule the time that grading takes, end early."""
+        policy: one_element_list, strict_types, relative (tolerance where a float is expected) and case_cpu_s, a fixed limit.
+        Without the last, the limit of a case is 20 times the reference's CPU time for all cases, at least 0.1 s and at most the
+        sandbox's own, so that endless loops, which dominate the time of grading, end early."""
         inputs, expected = tuple(tuple(args) for args in inputs), {}
         if not inputs:
             raise SandboxError(f"{entry_point}: no inputs; a suite without cases would pass everything")
@@ -171,19 +169,19 @@ class Sandbox:
                 return str(error)
 
         cases = _case_texts(entry_point, inputs)
-        task = Job(_job(source, entry_point, cases), lambda: Exam(len(cases), keep), self.case_cpu_s)
-        outcome = self._pool.run([task])[0]
+        job = Job(encode_job(source, entry_point, cases), lambda: ResultReader(len(cases), keep), self.case_cpu_s)
+        outcome = self._pool.run([job])[0]
         if outcome.verdict != "pass":
             raise ReferenceFails(entry_point, outcome.verdict, outcome.detail)
         answers = tuple(expected[index] for index in range(len(inputs)))
         return Suite(entry_point, inputs, answers, **{"case_cpu_s": case_limit(outcome.cpu_s, self.case_cpu_s), **policy})
 
-    def grade(self, jobs: Sequence[tuple[str, Suite]]) -> list[Result]:
-        """One Result per (source, suite), in order; equal jobs are run once and remembered."""
-        keys = [(suite.key, source) for source, suite in jobs]
+    def grade(self, candidates: Sequence[tuple[str, Suite]]) -> list[Result]:
+        """One Result per (source, suite), in order; equal pairs are run once, and results are cached."""
+        keys = [(suite.key, source) for source, suite in candidates]
         with self._lock:
             known = {key: self._cache[key] for key in keys if key in self._cache}
-        fresh = {key: job for key, job in zip(keys, jobs, strict=True) if key not in known}
+        fresh = {key: candidate for key, candidate in zip(keys, candidates, strict=True) if key not in known}
         known.update(zip(fresh, self._grade_fresh(list(fresh.values())), strict=True))
         with self._lock:
             for key in fresh:
@@ -193,14 +191,14 @@ class Sandbox:
                 self._cache.popitem(last=False)
         return [known[key] for key in keys]
 
-    def _grade_fresh(self, jobs):
-        results = [_too_long(source, suite) for source, suite in jobs]
+    def _grade_fresh(self, candidates):
+        results = [_too_long(source, suite) for source, suite in candidates]
         rest = [index for index, result in enumerate(results) if result is None]
-        # What may take long goes first: a batch ends with its last job, and beside a late loop the other workers wait.
-        rest.sort(key=lambda index: not _may_hang(jobs[index][0]))
-        outcomes = self._pool.run([_task(*jobs[index]) for index in rest])
+        # What may take long goes first: a batch ends with its last job, and while a late loop runs the other workers idle.
+        rest.sort(key=lambda index: not _may_hang(candidates[index][0]))
+        outcomes = self._pool.run([_job(*candidates[index]) for index in rest])
         for index, outcome in zip(rest, outcomes, strict=True):
-            results[index] = _result(*jobs[index], outcome)
+            results[index] = _result(*candidates[index], outcome)
         return results
 
 
@@ -223,17 +221,13 @@ def _has_unsupported(tree):
             yield from _has_unsupported(item)
 
 
-def _job(source, entry_point, cases):
-    return json.dumps({"source": source, "entry_point": entry_point, "cases": cases}).encode()
-
-
-def _task(source, suite):
-    return Job(_job(source, suite.entry_point, suite.cases), lambda: Exam(len(suite.cases), suite.judge, suite.longest),
-                suite.case_cpu_s)
+def _job(source, suite):
+    return Job(encode_job(source, suite.entry_point, suite.cases),
+               lambda: ResultReader(len(suite.cases), suite.judge, suite.max_bytes), suite.case_cpu_s)
 
 
 def _may_hang(source):
-    # Every endless loop that models have written for us held this word, and one in ten of the programs that hold it hangs.
+    # Every endless loop seen in training contained this word, and one in ten of the programs that contain it hangs.
     return "while" in source
 
 
@@ -242,24 +236,24 @@ def _too_long(source, suite):
     if size <= SOURCE_CAP:
         return None
     return Result("output_too_large", 0, len(suite.inputs), f"a source of {size} bytes, limit {SOURCE_CAP}", 0.0, 0.0,
-                  suspicions(source))
+                  suspicious_names(source))
 
 
-def _result(source, suite, outcome: Outcome):
-    flags = suspicions(source) + (("blocked_imports",) if outcome.blocked else ())
+def _result(source, suite, outcome):
+    flags = suspicious_names(source) + (("blocked_imports",) if outcome.blocked else ())
     return Result(outcome.verdict, outcome.answered, len(suite.inputs), outcome.detail, outcome.cpu_s, outcome.wall_s,
                   flags, outcome.printed)
 
 
-def suspicions(source: str) -> tuple[str, ...]:
-    """Which names of known attacks on graders the source contains, sorted; for monitoring only."""
+def suspicious_names(source: str) -> tuple[str, ...]:
+    """The names in the source that known attacks on graders use, sorted; for monitoring only."""
     return tuple(sorted(set(SUSPICIOUS.findall(source))))
 
 
 def _short(value):
     try:
         text = repr(value)
-    except ValueError:  # an integer with more digits than may be written
+    except ValueError:  # an integer with more digits than repr may write
         return f"<a {type(value).__name__} with a huge integer>"
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -1,28 +1,33 @@
-"""What the sandbox really stops, found out by trying: canaries run as ordinary candidates at the start of each server.
+"""What the sandbox really stops, found out by trying: canaries run as ordinary candidates whenever a server starts.
 
-A layer counts only when, alone, it stops the canary that no other layer would; then everything together must stop all
-canaries. The canaries are harmless when they get through: they open, look or start something and undo it.
+A layer counts only if it stops, alone, the canary that no other layer would; all of them together must then stop every canary. A
+canary that escapes does no harm: it opens, looks at or starts something and undoes it.
 """
 
 import json
 
 from rl.sandbox.inside.kernel import LANDLOCK_LAYER, LIMITS_LAYER, SECCOMP_LAYER, UID_LAYER
 from rl.sandbox.server import Fault
-from rl.sandbox.wire import Exam
+from rl.sandbox.wire import ResultReader, encode_job
 
-LEVELS = ("strong", "good", "weak", "none")
-_CPU_S = 0.1  # limit of a canary; the endless loop has to be stopped by it
+# Name, bit, and the canary that the layer must stop alone.
+LAYERS = (
+    ("seccomp", SECCOMP_LAYER, "memfd"), ("landlock", LANDLOCK_LAYER, "open_folder"), ("uid", UID_LAYER, "signal_server"),
+    ("limits", LIMITS_LAYER, "memory"),
+)
+CANARIES = "memfd open_folder create_file signal_server read_server socket fork thread execute memory".split()
+_CPU_S = 0.1  # limit of a canary, which has to stop the endless loop
 _PROGRAM = """
 import itertools, random
 os = random._os
 for kind in object.__subclasses__():
     if kind.__name__ == "CDLL":
         libc, tools = kind(None, use_errno=True), kind.__init__.__globals__
-def probe(name):
+def canary(name):
     try:
         return bool(globals()[name]())
     except NameError:
-        raise  # no way to the C library was found: a canary that cannot sing proves nothing
+        raise  # the C library was not found: a canary that cannot try proves nothing
     except Exception:
         return False
 def memfd():
@@ -59,47 +64,42 @@ def memory():
 def loop():
     return sum(itertools.count()) > 0
 """
-_ALONE = (
-    ("limits", LIMITS_LAYER, "memory"), ("seccomp", SECCOMP_LAYER, "memfd"), ("landlock", LANDLOCK_LAYER, "open_folder"),
-    ("uid", UID_LAYER, "signal_server"),
-)
-CANARIES = "memfd open_folder create_file signal_server read_server socket fork thread execute memory".split()
 
 
-def _run(server, names, layers):
-    # The canary that got through, or how the run ended otherwise; None when every canary was stopped.
-    exam = Exam(len(names), lambda index, value: None if value is False else f"{names[index]} got through")
-    job = {"source": _PROGRAM, "entry_point": "probe", "cases": [json.dumps([name]) for name in names]}
+def _escape(server, names, layers):
+    # The first canary that escapes, or how else the run failed, in words; None when every canary is stopped.
+    reader = ResultReader(len(names), lambda index, value: None if value is False else f"{names[index]} escaped")
+    payload = encode_job(_PROGRAM, "canary", [json.dumps([name]) for name in names])
     try:
-        outcome = server.run(json.dumps(job).encode(), exam, _CPU_S, layers)
+        outcome = server.run(payload, reader, _CPU_S, layers)
     except Fault as error:  # the layer cannot even be switched on
         return str(error)
-    held = outcome.verdict == ("timeout" if names == ["loop"] else "pass")
-    return None if held else f"{outcome.verdict} {outcome.detail}"
+    stopped = outcome.verdict == ("timeout" if names == ["loop"] else "pass")
+    return None if stopped else f"{outcome.verdict} {outcome.detail}"
 
 
-def got_through(server, layers: int) -> list[str]:
+def escaped(server, layers: int) -> list[str]:
     """The canaries that these layers do not stop, each tried in a child of its own."""
-    return [name for name in CANARIES if _run(server, [name], layers)]
+    return [name for name in CANARIES if _escape(server, [name], layers)]
 
 
-def examine(server, offered: int) -> tuple[int, list[str]]:
-    """(mask of the layers that hold on this server out of those offered, what was wrong in words)."""
-    working, trouble = 0, []
-    for layer, bit, name in _ALONE:
-        if offered & server.hello["have"] & bit:
-            failed = _run(server, [name], bit)
-            working |= 0 if failed else bit
-            trouble += [f"{layer} alone: {failed}"] if failed else []
+def examine(server, layers: int) -> tuple[int, list[str]]:
+    """(mask of those layers that work on this server, problems in words)."""
+    working, problems = 0, []
+    for layer, bit, canary in LAYERS:
+        if layers & server.hello["have"] & bit:
+            escape = _escape(server, [canary], bit)
+            working |= 0 if escape else bit
+            problems += [f"{layer} alone: {escape}"] if escape else []
     for names in ([CANARIES] if working & SECCOMP_LAYER else []) + [["loop"]]:
-        trouble += [failed] if (failed := _run(server, names, working)) else []
-    return working, trouble
+        problems += [escape] if (escape := _escape(server, names, working)) else []
+    return working, problems
 
 
-def level(working: int, trouble: list[str], root: bool) -> str:
-    """strong, good, weak or none, from what `examine` found; as root the uid drop belongs to the upper two."""
+def level(working: int, problems: list[str], root: bool) -> str:
+    """strong, good, weak or none, from what `examine` found; for root the two best levels need the uid drop."""
     dropped = bool(working & UID_LAYER) or not root
-    if trouble or not working & LIMITS_LAYER or working == LIMITS_LAYER:
+    if problems or not working & LIMITS_LAYER or working == LIMITS_LAYER:
         return "none"
     if working & SECCOMP_LAYER and dropped:
         return "strong" if working & LANDLOCK_LAYER else "good"

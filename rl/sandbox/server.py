@@ -1,8 +1,7 @@
-"""The trainer's handle on one fork server: start it, run one candidate through it, kill on time, never leave anything.
+"""Where time is limited: the trainer's handle on one fork server, which runs one candidate at a time and kills it when late.
 
-No fork happens in this process: the server is exec'd and forks for us. Time is metered from outside with the child's
-own CPU clock, so a busy machine does not make right answers late, and the only kill is SIGKILL through a pidfd. Needs
-Linux. What the answers are worth is decided elsewhere.
+This process never forks: the server is exec'd and forks the children. Time is measured from outside, with the child's own
+CPU clock, so a busy machine does not make right answers late. The only way to kill is SIGKILL through a pidfd. Linux only.
 """
 
 import contextlib
@@ -19,16 +18,19 @@ from typing import NamedTuple
 
 from rl.errors import InputError
 from rl.sandbox.inside.values import ENDED, STARTED
-from rl.sandbox.wire import Exam
+from rl.sandbox.wire import ResultReader
 
 WORKER_FILE = Path(__file__).parent / "inside" / "worker.py"
-# Wall limits for what our own side does; beyond them it counts as broken.
+LOAD_CPU_S = 1.0       # CPU time to compile and load a candidate; the limit of a case comes with its suite
+TOTAL_CPU_S = 4.0      # CPU time of a whole candidate
+WALL_FACTOR = 4        # a sleeping child is killed after this many times its CPU limit,
+STARVED_FACTOR = 20    # one that is ready to run but gets no CPU after this many
+# Wall time that the sandbox itself may take; beyond it the server counts as broken.
 START_S, SETUP_S, REAP_S, EXIT_S, STOP_S = 30.0, 10.0, 10.0, 1.0, 2.0
-LOAD_CPU_S, TOTAL_CPU_S, WALL_FACTOR, STARVED_FACTOR = 1.0, 4.0, 4, 20
 
 
 class SandboxError(InputError):
-    """The sandbox cannot be used as asked: too weak, misconfigured, closed, or a reference that fails."""
+    """The sandbox cannot be used: too weak, misconfigured, closed, or a reference that fails."""
 
 
 class Fault(SandboxError):
@@ -48,20 +50,20 @@ class Outcome(NamedTuple):
 
 
 class Meter:
-    """CPU and wall time of one child since it entered its present phase."""
+    """CPU and wall time of one child since the start of its current phase."""
 
     def __init__(self, pid):
-        self.pid, self.clock = pid, (~pid << 3) | 2  # the kernel's name for the CPU clock of that process
+        self.pid, self.clock = pid, (~pid << 3) | 2  # CPUCLOCK_SCHED of that process, as the kernel encodes it
         self.cpu = 0.0
         self.restart()
 
     def restart(self):
-        """Begin the next phase now."""
+        """Start the next phase now."""
         self.cpu_start, self.start = self.read(), time.monotonic()
 
     def read(self):
-        """CPU seconds of the child since it was born; what was read last once it has ended."""
-        with contextlib.suppress(OSError):  # the process has ended: what was read last stands
+        """CPU seconds of the child since its start; the last reading once it has ended."""
+        with contextlib.suppress(OSError):  # the process has ended
             self.cpu = time.clock_gettime(self.clock)
         return self.cpu
 
@@ -71,10 +73,10 @@ class Meter:
 
 
 class Server:
-    """One fork server process; runs one candidate at a time. `hello` is what it reported at its start."""
+    """One fork server process; `hello` is what it reported at its start."""
 
     def __init__(self, slot: int):
-        """Starts the process and returns at once; `wait_ready` must follow."""
+        """Starts the process without waiting for it; call `wait_ready` next."""
         self.slot, self.forks, self.hello = slot, 0, {}
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.errors = os.memfd_create("sandbox-start")
@@ -87,7 +89,7 @@ class Server:
             )
 
     def wait_ready(self):
-        """Reads the server's hello; Fault with the server's own words when it could not start."""
+        """Reads the server's hello; Fault with the server's own error output when it did not start."""
         try:
             self.control.settimeout(START_S)
             data = self.control.recv(1 << 16)
@@ -96,12 +98,12 @@ class Server:
         if not data:
             self.process.kill()
             self.process.wait()
-            words = os.pread(self.errors, 4000, 0).decode("utf-8", "replace").strip().splitlines()
-            raise Fault(f"the fork server did not start: {' | '.join(words[-3:]) or 'no message'}")
+            lines = os.pread(self.errors, 4000, 0).decode("utf-8", "replace").strip().splitlines()
+            raise Fault(f"the fork server did not start: {' | '.join(lines[-3:]) or 'no message'}")
         self.hello = json.loads(data)
 
     def stop(self):
-        """Ends the server process, which reaps its child first; keeps the descriptors, another thread may use them."""
+        """Ends the server process, which reaps its child first; keeps the descriptors, which another thread may be using."""
         with contextlib.suppress(OSError):
             self.control.shutdown(socket.SHUT_RDWR)
         try:
@@ -118,30 +120,32 @@ class Server:
             os.close(self.errors)
             self.errors = -1
 
-    def run(self, job: bytes, exam: Exam, case_cpu_s: float, layers: int) -> Outcome:
-        """Forks a child for the job and follows it to its end; Fault when the sandbox broke, not the candidate."""
+    def run(self, payload: bytes, reader: ResultReader, case_cpu_s: float, layers: int) -> Outcome:
+        """Forks a child for one job and follows it to its end; Fault when the sandbox broke, not the candidate.
+
+        payload: of wire.encode_job; case_cpu_s: the limit of each case; layers: mask of the kernel layers to switch on."""
         begun = time.monotonic()
         with contextlib.ExitStack() as stack:
-            results, pid, pidfd = self._fork(stack, job, layers)
+            results, pid, pidfd = self._fork(stack, payload, layers)
             meter = Meter(pid)
             try:
-                verdict, detail = self._follow(results, exam, meter, case_cpu_s)
-                if verdict == "eof" and exam.phase != "done" and not _ends(pidfd):
-                    verdict, detail = "crash", f"{exam.where()}: closed its result pipe and went on"
+                verdict, detail = self._follow(results, reader, meter, case_cpu_s)
+                if verdict == "eof" and reader.phase != "done" and not _exits(pidfd):
+                    verdict, detail = "crash", f"{reader.where()}: closed its result pipe and went on"
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            status, cpu_s, peak = self._reaped()
+            status, cpu_s, peak = self._reap()
         if verdict == "eof":
-            verdict, detail = _explain_end(exam, status, cpu_s, peak)
+            verdict, detail = _explain_end(reader, status, cpu_s, peak)
         if verdict == "fault":
             raise Fault(detail)
-        return Outcome(verdict, detail, exam.answered, cpu_s, time.monotonic() - begun, exam.printed, exam.blocked)
+        return Outcome(verdict, detail, reader.answered, cpu_s, time.monotonic() - begun, reader.printed, reader.blocked)
 
-    def _fork(self, stack, job, layers):
+    def _fork(self, stack, payload, layers):
         job_fd = os.memfd_create("job")
         stack.callback(os.close, job_fd)
-        view = memoryview(job)
+        view = memoryview(payload)
         while view:
             view = view[os.write(job_fd, view) :]
         results, write_end = os.pipe()
@@ -162,31 +166,31 @@ class Server:
         os.set_blocking(results, False)
         return results, STARTED.unpack(data)[0], descriptors[0]
 
-    def _follow(self, results, exam, meter, case_cpu_s):
+    def _follow(self, results, reader, meter, case_cpu_s):
         """(verdict, detail) of one child; ("eof", "") when its pipe closed without one."""
         poll = select.poll()
         poll.register(results, select.POLLIN)
         limits = {"setup": SETUP_S, "load": LOAD_CPU_S}
         while True:
-            limit = limits.get(exam.phase, case_cpu_s)
-            wait_s = _time_left(exam.phase, meter, limit)
+            limit = limits.get(reader.phase, case_cpu_s)
+            wait_s = _time_left(reader.phase, meter, limit)
             if wait_s <= 0:
                 cpu_s, wall_s = meter.used()
-                kind = "fault" if exam.phase == "setup" else "timeout"
-                return kind, f"{exam.where()}: {cpu_s:.2f} s CPU, {wall_s:.2f} s wall, limit {limit:.2f} s CPU"
+                kind = "fault" if reader.phase == "setup" else "timeout"
+                return kind, f"{reader.where()}: {cpu_s:.2f} s CPU, {wall_s:.2f} s wall, limit {limit:.2f} s CPU"
             if not poll.poll(wait_s * 1000 + 1):
                 continue
             data = os.read(results, 1 << 18)
             if not data:
                 return "eof", ""
-            before = exam.phase, exam.answered
-            ended = exam.feed(data)
-            if before != (exam.phase, exam.answered):
+            before = reader.phase, reader.answered
+            ended = reader.feed(data)
+            if before != (reader.phase, reader.answered):
                 meter.restart()
             if ended:
                 return ended
 
-    def _reaped(self):
+    def _reap(self):
         try:
             self.control.settimeout(REAP_S)
             data = self.control.recv(ENDED.size)
@@ -197,22 +201,22 @@ class Server:
         return ENDED.unpack(data)
 
 
-def _ends(pidfd):
-    # A child that has left takes a moment to be torn down, most of all one that held much memory.
+def _exits(pidfd):
+    # A child that has exited takes a moment to be torn down, longest when it held much memory.
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(EXIT_S * 1000))
 
 
 def _time_left(phase, meter, limit):
-    """Seconds until the phase can be over its limit; one thread cannot use CPU faster than the wall clock runs."""
+    """Seconds until the phase can exceed its limit; one thread cannot use CPU time faster than wall time passes."""
     cpu_s, wall_s = meter.used()
     if phase == "setup":
         return limit - wall_s
     left = min(limit - cpu_s, TOTAL_CPU_S - meter.cpu)
     if wall_s < WALL_FACTOR * limit:
         return min(left, WALL_FACTOR * limit - wall_s)
-    # Out of wall time with CPU time left: asleep means over; still running means that the machine is busy elsewhere.
+    # Out of wall time with CPU time left: a sleeping child is late; a runnable one waits for a busy machine.
     starved = wall_s < STARVED_FACTOR * limit and _is_running(meter.pid)
     return min(left, 0.05) if starved else 0.0
 
@@ -225,17 +229,17 @@ def _is_running(pid):
     return stat.rpartition(")")[2].split()[0] == "R"
 
 
-def _explain_end(exam, status, cpu_s, peak_kib):
-    if exam.phase == "done":
+def _explain_end(reader, status, cpu_s, peak_kib):
+    if reader.phase == "done":
         return "pass", ""
-    if exam.phase == "setup":
+    if reader.phase == "setup":
         return "fault", f"the child ended before it was locked down (wait status {status})"
     number = os.waitstatus_to_exitcode(status)
     if number == -signal.SIGXCPU or (number == -signal.SIGKILL and cpu_s >= TOTAL_CPU_S):
-        return "timeout", f"{exam.where()}: {cpu_s:.2f} s CPU"
-    if number == -signal.SIGKILL:  # not by us, and a candidate cannot: the kernel was out of memory
+        return "timeout", f"{reader.where()}: {cpu_s:.2f} s CPU"
+    if number == -signal.SIGKILL:  # not ours, and a candidate cannot send it: the kernel was out of memory
         own_fault = peak_kib >= 128 << 10
-        return "memory" if own_fault else "fault", f"{exam.where()}: killed by the kernel at {peak_kib >> 10} MiB"
+        return "memory" if own_fault else "fault", f"{reader.where()}: killed by the kernel at {peak_kib >> 10} MiB"
     if number < 0:
-        return "crash", f"{exam.where()}: died by {signal.Signals(-number).name}"
-    return "crash", f"{exam.where()}: left with status {number} before all answers"
+        return "crash", f"{reader.where()}: died by {signal.Signals(-number).name}"
+    return "crash", f"{reader.where()}: left with status {number} before all answers"

@@ -1,9 +1,9 @@
-"""What the sandbox's reader makes of the bytes from a candidate's result pipe. All of them may be forged.
+"""The job that goes to a candidate, and the bytes that come back, all of which may be forged.
 
-`Exam` follows one candidate: it takes bytes, gives each decoded answer to `accept` and says when there is a verdict. It
-does no I/O and keeps no clock. Exactly the frames that are due, in their order, are accepted: ready, loaded, one value
-per case, end. Whatever else comes is a `crash` (or `output_too_large`), never an exception and never a pass: to forge
-a right answer one has to know it.
+`ResultReader` follows one candidate: it takes bytes, passes each decoded answer to `judge` and says when there is a
+verdict. It does no I/O and keeps no clock. It accepts exactly the frames that are due, in order: ready, loaded, one
+value per case, end. Anything else is a `crash` (or `output_too_large`), never an exception and never a pass: to forge a
+right answer one has to know it.
 """
 
 import json
@@ -16,14 +16,19 @@ from rl.sandbox.compare import DictValue, SetValue, Unsupported
 from rl.sandbox.inside.values import FRAME_CAP, LENGTH
 
 TOTAL_CAP = 8 << 20
-SMALL_FRAME = 16 << 10  # every message but a value fits: printed text and error texts are cut short at their source
+SMALL_FRAME = 16 << 10  # enough for every message but a value: printed text and error texts are truncated by the sender
 BRACKET_DEPTH = 620  # a value of 200 levels with three brackets a level, as dicts have, plus the message itself
-# The ways a candidate may end early, which its own side reports; "fault" is ours and counts only before "ready".
+# The ways a candidate may end early, reported by its own side; "fault" is the sandbox's and counts only before "ready".
 ENDINGS = ("syntax_error", "no_function", "forbidden_import", "exception", "memory", "output_too_large")
 _HEX_INT, _HEX_FLOAT = re.compile(r"-?[0-9a-f]+"), re.compile(r"-?(0x[01]\.[0-9a-f]+p[+-]\d{1,4}|inf)|nan")
-# A string, also one that never ends. Possessive: each byte is looked at once, whatever the quotes around it do.
+# A string, terminated or not. Possessive, so that each byte is looked at once whatever the quotes around it do.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _STEPS, _NO_BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\xff\xff"), bytes(set(range(256)) - set(b"[{]}"))
+
+
+def encode_job(source: str, entry_point: str, cases: Sequence[str]) -> bytes:
+    """A candidate and its cases, each already encoded as text, as the child reads them."""
+    return json.dumps({"source": source, "entry_point": entry_point, "cases": cases}).encode()
 
 
 class ProtocolError(ValueError):
@@ -100,36 +105,36 @@ def parse(data: bytes) -> list:
     return message
 
 
-class Exam:
-    """One candidate's answers as they come in; `phase` is setup, load, cases, end or done, `answered` counts cases."""
+class ResultReader:
+    """Reads one candidate's result pipe; `phase` is setup, load, cases, end or done, `answered` counts right answers."""
 
-    def __init__(self, cases: int, accept: Callable[[int, object], str | None], longest: Sequence[int] = ()):
-        """`accept(index, value)` returns None for a right answer, else a text that says what is wrong with it.
+    def __init__(self, cases: int, judge: Callable[[int, object], str | None], max_bytes: Sequence[int] = ()):
+        """`judge(index, value)` returns None for a right answer, else what is wrong with it in words.
 
-        longest: for each case the bytes beyond which no answer can be right, so none is read; without it, FRAME_CAP."""
-        self.cases, self.accept, self.longest = cases, accept, longest
+        max_bytes: for each case the length beyond which no answer can be right, so none is read; without it, FRAME_CAP."""
+        self.cases, self.judge, self.max_bytes = cases, judge, max_bytes
         self.phase, self.answered, self.printed, self.blocked = "setup", 0, "", 0
         self.pending, self.total = bytearray(), 0
 
     def feed(self, data: bytes) -> tuple[str, str] | None:
-        """Take bytes; (verdict, detail) once there is one. "fault" means that our side failed before the candidate ran."""
+        """Take bytes; (verdict, detail) once there is one. "fault": the sandbox failed before the candidate ran."""
         self.pending += data
         self.total += len(data)
         if self.total > TOTAL_CAP:
             return "output_too_large", f"more than {TOTAL_CAP} bytes in all"
         try:
-            while (ended := self._one()) is None:
+            while (ended := self._next_frame()) is None:
                 pass
         except ProtocolError as error:
             return "crash", f"broken protocol at {self.where()}: {error}"
         return ended or None
 
     def where(self) -> str:
-        """Words for the current position, for the detail of a verdict."""
+        """The current position in words, for the detail of a verdict."""
         return f"case {self.answered}" if self.phase == "cases" else self.phase
 
-    def _one(self):
-        # None: one frame was taken, go on; False: no whole frame is left; a pair: the verdict.
+    def _next_frame(self):
+        # None: one frame was handled, go on; False: no whole frame is left; a pair: the verdict.
         if len(self.pending) < LENGTH.size:
             return False
         (size,) = LENGTH.unpack_from(self.pending)
@@ -137,15 +142,16 @@ class Exam:
             return "output_too_large", f"a frame of {size} bytes at {self.where()}"
         if self.phase != "cases" and size > SMALL_FRAME:
             raise ProtocolError(f"a frame of {size} bytes")
-        if self.phase == "cases" and self.longest and size > self.longest[self.answered]:
-            return "wrong_answer", f"case {self.answered}: {size} bytes, a right answer has at most {self.longest[self.answered]}"
+        if self.phase == "cases" and self.max_bytes and size > self.max_bytes[self.answered]:
+            most = self.max_bytes[self.answered]
+            return "wrong_answer", f"case {self.answered}: {size} bytes, a right answer has at most {most}"
         if len(self.pending) < LENGTH.size + size:
             return False
         message = parse(bytes(self.pending[LENGTH.size : LENGTH.size + size]))
         del self.pending[: LENGTH.size + size]
-        return self._take(message)
+        return self._handle(message)
 
-    def _take(self, message):
+    def _handle(self, message):
         kind, *body = message
         if self.phase == "setup":
             return self._setup(kind, body)
@@ -168,7 +174,7 @@ class Exam:
         return None
 
     def _answer(self, value):
-        wrong = self.accept(self.answered, value)
+        wrong = self.judge(self.answered, value)
         if wrong is not None:
             return "wrong_answer", f"case {self.answered}: {wrong}"
         self.answered += 1
@@ -178,7 +184,7 @@ class Exam:
 
 
 def native(value):
-    """The native value of a decoded one, for trusted code's answers only: sets and dicts are hashed here."""
+    """The Python value of a decoded one. For trusted code's answers only: sets and dicts are hashed here."""
     if type(value) is Unsupported:
         raise ValueError(f"a value of type {value.name!r} has no encoding")
     if type(value) is SetValue:

@@ -14,7 +14,7 @@ import pytest
 from rl.sandbox import VERDICTS, Suite
 from rl.sandbox.compare import Rules, matches
 from rl.sandbox.inside.values import FRAME_CAP, encode
-from rl.sandbox.wire import Exam, ProtocolError, parse
+from rl.sandbox.wire import ResultReader, ProtocolError, parse
 
 pytestmark = pytest.mark.slow
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
@@ -97,15 +97,15 @@ def test_damaged_transcripts():
         name = f"{SEED}/{rounds}"
         draw = random.Random(name)
         data, cut = attack(draw), draw.choice((1 << 20, 1 << 20, 7, 1000))
-        exam, ended, begun = Exam(len(EXPECTED), suite.judge, suite.longest), None, time.process_time()
+        reader, ended, begun = ResultReader(len(EXPECTED), suite.judge, suite.max_bytes), None, time.process_time()
         pieces = [data[at:at + cut] for at in range(0, len(data), cut)][:20_000]
         for piece in pieces:
-            if ended := exam.feed(piece):
+            if ended := reader.feed(piece):
                 break
         slowest = max(slowest, spent := time.process_time() - begun)
         assert spent < STALL_S + 2e-6 * len(pieces), f"round {name}: {spent:.3f} s for {len(data)} bytes in {len(pieces)} pieces"
         assert ended is None or ended[0] in (*VERDICTS, "fault"), f"round {name}: {ended}"
-        if exam.phase == "done" and ended is None:
+        if reader.phase == "done" and ended is None:
             passes += 1
             assert same_trees(data), f"round {name} passed"
         rounds += 1

@@ -70,7 +70,7 @@ def test_what_each_layer_stops(server, layers, expected):
     if layers & ~server.hello["have"]:
         pytest.skip(f"this kernel lacks a layer: {server.hello['notes']}")
 
-    assert set(selftest.got_through(server, layers)) == expected
+    assert set(selftest.escaped(server, layers)) == expected
 
 
 def as_nobody(arguments):
@@ -93,7 +93,7 @@ def test_what_each_layer_stops_for_a_user():
         with Sandbox(workers=1) as box:
             print(box.level)
             for layers in {[layers for layers, _ in AS_USER]}:
-                print(*selftest.got_through(box._pool.servers[0], layers))
+                print(*selftest.escaped(box._pool.servers[0], layers))
         """
     done = as_nobody(["-c", program])
     level, *rows = done.stdout.split("\n")
@@ -116,9 +116,9 @@ def test_collected_attempts_as_a_user():
 def test_deaf_canaries_are_trouble(server, monkeypatch):
     """Where the canaries find no way to the C library nothing is proved, and the level is none, not strong."""
     monkeypatch.setattr(selftest, "_PROGRAM", selftest._PROGRAM.replace("CDLL", "NoSuchClass"))
-    working, trouble = selftest.examine(server, ALL_LAYERS)
+    working, problems = selftest.examine(server, ALL_LAYERS)
 
-    assert trouble and selftest.level(working, trouble, os.geteuid() == 0) == "none"
+    assert problems and selftest.level(working, problems, os.geteuid() == 0) == "none"
 
 
 # ------------------------------------------------------------------ levels
@@ -135,7 +135,7 @@ def test_levels(layers, level):
             Sandbox(workers=1, layers=layers)
     with Sandbox(workers=1, allow_weak=True, layers=layers) as box:
         assert box.level == level and f"sandbox {level}: " in box.description and "switched off" in box.description
-        assert ("WARNING: let through by ALLOW_WEAK_SANDBOX=1" in box.description) is (level in ("weak", "none"))
+        assert ("WARNING: allowed by ALLOW_WEAK_SANDBOX=1" in box.description) is (level in ("weak", "none"))
         assert box.grade([(REFERENCE, box.expect(REFERENCE, "inc", [([1],)]))])[0].verdict == "pass"
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks import sandbox_report
 from benchmarks.sandbox_report import descendants, grade_file, read
-from rl.sandbox import VERDICTS, ReferenceFails, Sandbox, SandboxError, Suite, suspicions
+from rl.sandbox import VERDICTS, ReferenceFails, Sandbox, SandboxError, Suite, suspicious_names
 from rl.sandbox import server as sandbox_server
 from rl.sandbox.pool import Pool
 from rl.sandbox.server import Meter, Server, _time_left
@@ -431,7 +431,7 @@ def test_empty_batch_and_flags(box, suite):
 
     assert box.grade([]) == []
     assert result.verdict == "pass" and result.flags == ("__subclasses__", "blocked_imports")
-    assert suspicions("max_os = 1; f.f_back; random._os") == ("_os", "f_back")
+    assert suspicious_names("max_os = 1; f.f_back; random._os") == ("_os", "f_back")
 
 
 def test_printed_text_is_kept_short(box, suite):
@@ -465,7 +465,7 @@ def test_sandbox_that_cannot_start_again(suite, monkeypatch):
             calls.append(self)
             raise OSError("out of descriptors")
 
-        monkeypatch.setattr(Pool, "_examined", lambda self, server: (server.wait_ready(), (self.working, self.trouble))[1])
+        monkeypatch.setattr(Pool, "_examine", lambda self, server: (server.wait_ready(), (self.working, self.problems))[1])
         monkeypatch.setattr(Server, "run", broken)
         assert box.grade([(REFERENCE, suite)])[0].verdict == "internal_error"
         assert len(calls) == 2 and calls[0] is not calls[1]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rl.sandbox import Suite
 from rl.sandbox.compare import Unsupported, matches
 from rl.sandbox.inside.values import FRAME_CAP, LENGTH, MAX_DEPTH, MAX_INT_BITS, TooLarge, decode, encode
-from rl.sandbox.wire import ENDINGS, Exam, ProtocolError, native, parse
+from rl.sandbox.wire import ENDINGS, ResultReader, ProtocolError, native, parse
 
 KEYS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.floats(allow_nan=False))
 VALUES = st.recursive(
@@ -38,11 +38,11 @@ def transcript(answers):
 
 
 def examine(data, expected, cut=1 << 20):
-    exam = Exam(len(expected), lambda index, value: None if matches(expected[index], value) else "wrong")
+    reader = ResultReader(len(expected), lambda index, value: None if matches(expected[index], value) else "wrong")
     for start in range(0, len(data), cut):
-        if ended := exam.feed(data[start : start + cut]):
-            return exam, ended
-    return exam, None
+        if ended := reader.feed(data[start : start + cut]):
+            return reader, ended
+    return reader, None
 
 
 @given(VALUES)
@@ -61,19 +61,19 @@ def test_values_survive_both_directions(value):
 def test_honest_transcript_is_done(cut):
     """However the pipe cuts it, an honest transcript ends in phase done with every case answered."""
     answers = [[1, 2.5, "ab"], {"k": (None, True)}, 10**5000, math.nan]
-    exam, ended = examine(transcript(answers), answers, cut)
+    reader, ended = examine(transcript(answers), answers, cut)
 
-    assert (exam.phase, exam.answered, ended) == ("done", 4, None)
+    assert (reader.phase, reader.answered, ended) == ("done", 4, None)
 
 
 @given(st.binary(max_size=300))
 @settings(max_examples=300, deadline=None)
 def test_random_bytes_never_pass(data):
-    """Noise, with or without an honest start, is a verdict or leaves the exam unfinished."""
+    """Noise, with or without an honest start, is a verdict or leaves the reader unfinished."""
     for prefix in (b"", frame(["ready"]), frame(["ready"]) + frame(["loaded"])):
         for tail in (data, frame(data)):
-            exam, ended = examine(prefix + tail, [7])
-            assert exam.phase != "done" and (ended is None or ended[0] != "pass")
+            reader, ended = examine(prefix + tail, [7])
+            assert reader.phase != "done" and (ended is None or ended[0] != "pass")
 
 
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
@@ -85,10 +85,10 @@ def test_damaged_transcripts_never_pass_wrongly(position, rng):
     position %= len(data)
     data[position : position + 1] = rng.choice([b"", bytes([rng.randrange(256)]), bytes(data[position : position + 1]) * 2])
     seen = []
-    exam = Exam(2, lambda index, value: seen.append(value) or (None if matches(answers[index], value) else "wrong"))
-    exam.feed(bytes(data))
+    reader = ResultReader(2, lambda index, value: seen.append(value) or (None if matches(answers[index], value) else "wrong"))
+    reader.feed(bytes(data))
 
-    assert exam.phase != "done" or all(matches(want, got) for want, got in zip(answers, seen, strict=True))
+    assert reader.phase != "done" or all(matches(want, got) for want, got in zip(answers, seen, strict=True))
 
 
 def test_truncated_transcripts_are_unfinished():
@@ -144,10 +144,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_forged_frames_crash(name):
-    """Malformed, early, repeated or self-praising frames end the exam as crash; well-formed text is only wrong."""
-    exam, ended = examine(frame(["ready"]) + frame(["loaded"]) + frame(BOMBS[name]), [7])
+    """Malformed, early, repeated or self-praising frames end the reader as crash; well-formed text is only wrong."""
+    reader, ended = examine(frame(["ready"]) + frame(["loaded"]) + frame(BOMBS[name]), [7])
 
-    assert ended[0] == ("wrong_answer" if name == "brackets in a text" else "crash") and exam.phase == "cases"
+    assert ended[0] == ("wrong_answer" if name == "brackets in a text" else "crash") and reader.phase == "cases"
 
 
 def test_extra_frames_after_the_end_crash():
@@ -258,7 +258,7 @@ def test_random_trees_never_raise():
         return {rng.choice("iftszdux"): tree(depth - 1) for _ in range(rng.randrange(3))}
 
     for _ in range(3000):
-        exam, ended = examine(frame(["ready"]) + frame(["loaded"]) + frame(["value", 0, tree(5)]), [object()])
+        reader, ended = examine(frame(["ready"]) + frame(["loaded"]) + frame(["value", 0, tree(5)]), [object()])
         assert ended[0] in ("crash", "wrong_answer")
 
 
@@ -277,16 +277,16 @@ def test_large_frames_take_linear_time(data):
 def test_no_answer_longer_than_a_right_one_is_read():
     """A frame over its case's length is a wrong answer from its header alone; other messages are small or a crash."""
     for phase, messages in (("cases", [["ready"], ["loaded"]]), ("load", [["ready"]])):
-        exam = Exam(1, lambda index, value: pytest.fail("the answer was read"), longest=[20_000])
-        assert exam.feed(b"".join(frame(message) for message in messages)) is None and exam.phase == phase
-        verdict, detail = exam.feed(LENGTH.pack(20_001))
+        reader = ResultReader(1, lambda index, value: pytest.fail("the answer was read"), max_bytes=[20_000])
+        assert reader.feed(b"".join(frame(message) for message in messages)) is None and reader.phase == phase
+        verdict, detail = reader.feed(LENGTH.pack(20_001))
         assert verdict == {"cases": "wrong_answer", "load": "crash"}[phase] and "20001 bytes" in detail
 
 
-def test_longest_leaves_room_for_every_right_answer():
+def test_max_bytes_leaves_room_for_every_right_answer():
     """Floats for ints, tuples for lists and escapes are the longest forms of a right answer, and they are read."""
     for expected, answer in [([1] * 5000, tuple([1.0] * 5000)), ("\x7f\u20ac" * 4000,) * 2, ({7: (0.1,)}, {7.0: [0.1]}),
                              ([[]] * 3000, ((),) * 3000), ([True] * 4000, [1.0] * 4000), (2**53, float(2**53))]:
         suite = Suite("f", ((1,),), (expected,))
         size = len(frame(["value", 0, encode(answer)])) - LENGTH.size
-        assert matches(expected, parse(frame(["value", 0, encode(answer)])[LENGTH.size:])[2]) and size <= suite.longest[0]
+        assert matches(expected, parse(frame(["value", 0, encode(answer)])[LENGTH.size:])[2]) and size <= suite.max_bytes[0]

@@ -79,7 +79,7 @@ def _child(layers, jobs, results, alone):
         layers.limit_and_drop(layers.have)
         os.dup2(results, RESULT_FD)
         os.dup2(0, 2)
-        layers.close(layers.have, keep=RESULT_FD)
+        layers.lock_down(layers.have, keep=RESULT_FD)
         ear = Ear(alone)
         os.write(RESULT_FD, READY + b"\n")
         for index, (dataset, entry, answer) in enumerate(jobs):

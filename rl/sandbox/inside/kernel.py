@@ -1,8 +1,8 @@
-"""Kernel layers that lock one process down for good: rlimits, uid drop, Landlock, seccomp, through ctypes.
+"""Where memory, system calls and files are limited: rlimits, uid drop, Landlock and seccomp, through ctypes.
 
-Each layer is prepared once in the fork server and switched on in every child. Nothing here decides whether a layer
-really works: the self-test in rl/sandbox/selftest.py does, by trying. Standard library only: the fork server loads
-this file by its path. Linux on x86_64 and aarch64; elsewhere the layers report why they are missing.
+Each layer is prepared once in the fork server and switched on in every child, for good. Whether a layer works is not
+decided here: rl/sandbox/selftest.py tries it. Standard library only: the fork server loads this file by path. Linux on
+x86_64 and aarch64; elsewhere `notes` says why a layer is missing.
 """
 
 import contextlib
@@ -16,7 +16,10 @@ import sys
 
 UID_LAYER, LANDLOCK_LAYER, SECCOMP_LAYER, LIMITS_LAYER = 1, 2, 4, 8
 ALL_LAYERS = 15
-MEMORY_BUDGET, STACK_BYTES, CPU_BACKSTOP_S, OPEN_FILES = 256 << 20, 64 << 20, 20, 8
+MEMORY_BUDGET = 256 << 20    # bytes of address space on top of what the fork server has mapped
+STACK_BYTES = 64 << 20
+CPU_BACKSTOP_S = 20          # the trainer kills long before (rl/sandbox/server.py)
+OPEN_FILES = 8
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446  # the same numbers on every architecture
 RULESET_FD = 500
@@ -31,11 +34,11 @@ ALLOWED = {
     "clock_nanosleep": (230, 115), "nanosleep": (35, 101), "restart_syscall": (219, 128), "getrandom": (318, 278),
     "rseq": (334, 293),
 }
-MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # the kernel's words for them, in the order of ALLOWED
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH of each, in the order of ALLOWED
 
 
 def allowed_numbers(machine):
-    """The system calls of ALLOWED by their numbers on a machine of MACHINES."""
+    """Numbers of the ALLOWED system calls on a machine of MACHINES."""
     column = list(MACHINES).index(machine)
     return [numbers[column] for numbers in ALLOWED.values() if numbers[column] is not None]
 
@@ -52,23 +55,24 @@ def seccomp_program(machine):
 
 
 class Layers:
-    """The layers this kernel offers, prepared before any fork; `have` is their mask, `notes` says why or why not."""
+    """The layers that this kernel offers, prepared before any fork; `have` is their mask, `notes` says why or why not."""
 
     def __init__(self, slot):
+        """slot: number of the fork server, which gives its children a uid of their own."""
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.parent, self.have, self.notes = os.getpid(), LIMITS_LAYER, {"limits": "yes"}
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # if memory runs out the child is chosen, not the trainer
+            file.write("1000")  # when memory runs out the kernel kills the child, not the trainer
         for option in (PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER):
             self._call("prctl", option, 1, 0, 0, 0)
-        self._call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # /proc/<pid>/mem of the server is then closed to its own uid
+        self._call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # closes /proc/<pid>/mem of the server to its own uid
         self.notes["netns"] = "yes" if self.libc.unshare(CLONE_NEWNET) == 0 else "no"
         self._prepare_uid(slot)
         self._prepare_landlock()
         self._prepare_seccomp()
 
     def freeze_memory(self):
-        """Fix the limits, the address space at what is mapped now plus the budget; call when all imports are done."""
+        """Fix the rlimits: address space at what is mapped now plus the budget. Call it after all imports."""
         with open("/proc/self/statm") as file:
             address_space = int(file.read().split()[0]) * resource.getpagesize() + MEMORY_BUDGET
         self.limits = [_limit(*pair) for pair in (("AS", address_space), ("STACK", STACK_BYTES), ("CPU", CPU_BACKSTOP_S),
@@ -88,7 +92,7 @@ class Layers:
             return
         with open("/proc/self/uid_map") as file:
             ranges = [[int(word) for word in line.split()] for line in file]
-        # One unused uid per server, so that children of two servers are strangers too; small id maps have only nobody.
+        # One unused uid per server, so that children of two servers cannot signal each other; small id maps have only nobody.
         wanted = 64_000 + slot
         self.uid = wanted if any(start <= wanted < start + count for start, _, count in ranges) else 65_534
         self.have, self.notes["uid"] = self.have | UID_LAYER, str(self.uid)
@@ -100,7 +104,7 @@ class Layers:
             # A ruleset that handles everything and allows nothing: files, TCP (ABI 4), outside signals (ABI 6).
             rules = struct.pack("<QQQ", files, 3, 3)[: 8 if abi < 4 else 16 if abi < 6 else 24]
             made = self._call("syscall", LANDLOCK_CREATE_RULESET, rules, len(rules), 0)
-            self.ruleset = os.dup2(made, RULESET_FD, inheritable=False)  # out of the way of the child's own numbers
+            self.ruleset = os.dup2(made, RULESET_FD, inheritable=False)  # clear of the descriptors that the child uses
             os.close(made)
         except OSError as error:
             self.notes["landlock"] = f"no ({error.strerror}, kernel {platform.release()})"
@@ -110,7 +114,7 @@ class Layers:
     def _prepare_seccomp(self):
         machine = platform.machine()
         if machine not in MACHINES or sys.maxsize < 2**32:
-            self.notes["seccomp"] = f"no (no system call table for {machine}, have {', '.join(MACHINES)})"
+            self.notes["seccomp"] = f"no (no system call table for {machine}, only for {', '.join(MACHINES)})"
             return
         code = seccomp_program(machine)
         self.filter_code = ctypes.create_string_buffer(code, len(code))
@@ -136,8 +140,8 @@ class Layers:
         if layers & LIMITS_LAYER:
             resource.setrlimit(*self.no_processes)
 
-    def close(self, layers, keep):
-        """Second half: Landlock, no descriptor beyond `keep`, seccomp. Nothing can be opened after this."""
+    def lock_down(self, layers, keep):
+        """Second half: Landlock, no descriptor above `keep`, seccomp. Nothing can be opened after this."""
         if layers & LANDLOCK_LAYER:
             self._call("syscall", LANDLOCK_RESTRICT_SELF, self.ruleset, 0)
         os.closerange(keep + 1, 4096)
@@ -147,7 +151,7 @@ class Layers:
 
 
 def _limit(name, value):
-    # What setrlimit takes: soft and hard limit at the value, or at the hard limit where that is lower.
+    # Arguments of setrlimit: soft and hard limit at the value, or at the present hard limit where that is lower.
     kind = getattr(resource, f"RLIMIT_{name}")
     hard = resource.getrlimit(kind)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)

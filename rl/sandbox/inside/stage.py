@@ -1,8 +1,8 @@
-"""What a candidate is given to work with: modules, builtins, streams, a stand-in for sys, a namespace of its own.
+"""What a candidate may import and use: modules, builtins, streams, a stand-in for sys, a namespace of its own.
 
-All of this is policy, made for clear verdicts and for honest code; none of it is a boundary, the kernel layers are. It
-is built once, before any fork, together with whatever the standard library imports or reads late, because a child can
-open no file. Standard library only: the fork server loads this file by its path.
+All of this is policy, for clear verdicts and for honest code; none of it is a boundary, that is kernel.py. It is built
+once, before any fork, and includes whatever the standard library imports or reads on first use, because a child cannot
+open a file. Standard library only: the fork server loads this file by path.
 """
 
 import builtins
@@ -20,11 +20,11 @@ RECURSION_START, RECURSION_CAP, INT_DIGITS = 10_000, 50_000, 200_000
 WHITELIST = (
     "math itertools collections collections.abc functools re string heapq bisect operator typing dataclasses enum abc "
     "numbers copy random json json.decoder json.encoder datetime fractions decimal statistics time __future__ "
-    "array cmath hashlib"  # in the references of public benchmarks
+    "array cmath hashlib"  # used by the references of public benchmarks
 ).split()
-# The standard library's C code imports these through the __import__ of whoever called it, that is the candidate's.
+# The standard library's C code imports these through the caller's __import__, which is the candidate's.
 FOR_C_CODE = "_strptime _pylong unicodedata copyreg".split()
-# Modules and codecs that the whitelisted ones import only when first used; after the lock-down no file can be read.
+# Modules and codecs that whitelisted modules import on first use; after the lock-down no file can be read.
 LATE_IMPORTS = "calendar locale linecache traceback inspect ast textwrap tokenize".split() + [
     f"encodings.{codec}"
     for codec in "ascii latin_1 utf_8 utf_8_sig utf_16 utf_16_le utf_16_be utf_32 utf_32_le utf_32_be idna punycode "
@@ -33,10 +33,11 @@ LATE_IMPORTS = "calendar locale linecache traceback inspect ast textwrap tokeniz
 
 
 class ForbiddenImport(ImportError):
-    """A module outside the whitelist was asked for."""
+    """A module outside the whitelist was imported."""
 
 
-class _Swallow(io.RawIOBase):
+class _CappedOutput(io.RawIOBase):
+    # Keeps the first STDOUT_KEPT bytes and discards the rest.
     kept = b""
 
     def writable(self):
@@ -53,7 +54,7 @@ def _no_files(*_args, **_kwargs):
     raise PermissionError("no files here")
 
 
-def _leave(status=None):
+def _exit(status=None):
     raise SystemExit(status)
 
 
@@ -67,23 +68,23 @@ def _sys_stand_in(stdin, stdout):
     limit = sys.setrecursionlimit
     module.setrecursionlimit = lambda levels: limit(min(levels, RECURSION_CAP))
     module.set_int_max_str_digits = lambda digits: None  # already far above the default
-    module.modules, module.path, module.argv, module.exit = {}, [], [""], _leave
+    module.modules, module.path, module.argv, module.exit = {}, [], [""], _exit
     module.stdin = module.__stdin__ = stdin
     module.stdout = module.stderr = module.__stdout__ = module.__stderr__ = stdout
     return module
 
 
 class Stage:
-    """Everything a candidate is given, built once before any fork: streams, builtins, modules, its own namespace."""
+    """The Python environment of a candidate: streams, builtins, modules, namespace."""
 
     def __init__(self):
-        self.raw, self.blocked = _Swallow(), 0
+        self.raw, self.blocked = _CappedOutput(), 0
         self.stdout = io.TextIOWrapper(io.BufferedWriter(self.raw), "utf-8", "backslashreplace")
         sys.stdin = io.TextIOWrapper(io.BytesIO(b""), "utf-8")
         sys.stdout = sys.stderr = self.stdout
         self.modules = {name: importlib.import_module(name) for name in WHITELIST}
         for name in FOR_C_CODE:
-            with contextlib.suppress(ImportError):  # some interpreter versions have no such module
+            with contextlib.suppress(ImportError):  # some Python versions do not have it
                 self.modules[name] = importlib.import_module(name)
         self.modules["sys"] = _sys_stand_in(sys.stdin, self.stdout)
         module = types.ModuleType("candidate")
@@ -95,7 +96,7 @@ class Stage:
             given.pop(name, None)
 
     def import_module(self, name, globals=None, locals=None, fromlist=(), level=0):
-        """`__import__` for candidates: a module of the whitelist, or ForbiddenImport."""
+        """`__import__` for candidates: a whitelisted module, else ForbiddenImport."""
         if level or name not in self.modules:
             self.blocked += 1
             raise ForbiddenImport(f"{name!r} cannot be imported here")
@@ -109,13 +110,13 @@ class Stage:
         return found if callable(found) else None
 
     def printed(self):
-        """What the candidate wrote, up to the cap."""
+        """What the candidate printed, up to the cap."""
         self.stdout.flush()
         return self.raw.kept.decode("utf-8", "replace")
 
 
 def _python_lru_cache():
-    """functools with its cache written in Python: from 3.12 on, calls through C have a depth limit that none can raise."""
+    # functools with its cache in Python: from 3.12 on, calls through C have a depth limit that cannot be raised.
     hidden, sys.modules["_functools"] = sys.modules["_functools"], None
     spec = importlib.util.find_spec("functools")
     copy = importlib.util.module_from_spec(spec)
@@ -125,7 +126,7 @@ def _python_lru_cache():
 
 
 def warm_up():
-    """Use what the standard library imports or reads late, once, while files can still be read."""
+    """Trigger every late import and file read of the standard library while files can still be read."""
     for name in LATE_IMPORTS:
         importlib.import_module(name)
     if sys.version_info >= (3, 12):

@@ -1,8 +1,9 @@
-"""What both sides of the sandbox agree on: plain values as JSON trees, and the sizes and layouts of their messages.
+"""What both sides of the sandbox agree on: plain values as JSON trees, and the sizes and layouts of messages.
 
-`encode` never calls a method that the value's own class defines, so a subclass cannot lie about its contents. There is
-no pickle, no repr and no eval. `decode` trusts its argument; the reader of untrusted trees is rl/sandbox/wire.py.
-Standard library only: the fork server loads this file by its path.
+Plain values are None, bool, int, float, str, list, tuple, dict, set and frozenset. `encode` never calls a method of the
+value's own class, so a subclass cannot lie about its contents; no pickle, repr or eval takes part. `decode` trusts its
+argument; untrusted trees are read by rl/sandbox/wire.py. Standard library only: the fork server loads this file by
+path.
 """
 
 import struct
@@ -13,7 +14,7 @@ MAX_NODES, MAX_DEPTH, MAX_CHARS, MAX_INT_BITS, MAX_NAME = 200_000, 200, 1 << 20,
 
 
 class TooLarge(Exception):
-    """The value has no encoding within the caps."""
+    """The value does not fit into the caps."""
 
 
 _mro = type.__dict__["__mro__"].__get__  # the real one: a metaclass may define its own `__mro__`
@@ -22,7 +23,7 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, set, frozenset, type(None))
 
 
 def type_name(value):
-    """Name of the value's class, cut short, without asking the class's own metaclass."""
+    """Name of the value's class, truncated, without calling the class's metaclass."""
     return str.__str__(_name(type(value)))[:MAX_NAME]
 
 
@@ -77,12 +78,12 @@ def _tree(value, depth, left):
 
 
 def encode(value):
-    """JSON tree of a plain value: None, bool, str, small int and list as they are, the rest as {tag: body}."""
+    """JSON tree of a plain value: None, bool, str, small int and list as they are, anything else as {tag: body}."""
     return _tree(value, 0, [MAX_NODES, MAX_CHARS])
 
 
 def decode(tree):
-    """The fresh plain value of a tree that `encode` made; trusts its argument."""
+    """A new plain value from a tree that `encode` made; trusts its argument."""
     if type(tree) is list:
         return [decode(item) for item in tree]
     return _UNTAG[next(iter(tree))](next(iter(tree.values()))) if type(tree) is dict else tree

@@ -1,10 +1,10 @@
-"""The other side of the sandbox: a small fork server, and the child that runs one candidate.
+"""The inside of the sandbox: a small fork server, and the child that runs one candidate.
 
 Started fresh with `python -s -S -B -P`, an empty environment and a control socket. It imports nothing of this project
-but three sibling files of standard-library code, so no answer, prompt or weight is ever in its memory. The server knows
-one command, "fork", which comes with two descriptors (job in, result out); it reads neither. The child locks itself
-down, reads its job, runs the candidate and sends plain values back. It compares nothing and never says "pass", and
-nothing it sends is trusted by the reader.
+but its three siblings, all of it standard-library code, so no answer, prompt or weight is ever in its memory. The
+server knows one command, "fork", which comes with two descriptors (job in, result out); it reads neither. The child
+locks itself down, reads its job, runs the candidate and sends plain values back. It compares nothing and never says
+"pass"; the reader (rl/sandbox/wire.py) trusts nothing that it sends.
 """
 
 import gc
@@ -21,10 +21,10 @@ TEXT_KEPT, RESULT_FD = 200, 3
 
 
 def _sibling(name):
-    # By path and not by `import`: with the package's folder on sys.path its other files could be found too.
+    # By path, not `import`: with this folder on sys.path a candidate's import could find its files.
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     spec = importlib.util.spec_from_file_location(name, path)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -32,11 +32,10 @@ def _sibling(name):
 _values, _kernel, _stage = _sibling("values"), _sibling("kernel"), _sibling("stage")
 encode, decode, TooLarge = _values.encode, _values.decode, _values.TooLarge
 
-# A candidate that walks to sys.modules need not find these; they are out of its reach only by the kernel's word.
-HIDDEN = ("ctypes", "_ctypes", "resource", "socket", "_socket", "select", "kernel")
+# Removed from sys.modules, where a candidate would look first. Only the kernel layers keep their effects out of reach.
+HIDDEN = ("ctypes", "_ctypes", "resource", "socket", "_socket", "select")
 
-# ------------------------------------------------------------------ running one candidate
-
+# ---- running one candidate -------------------------------------------------------------------------------------------
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -47,12 +46,12 @@ def frame(message):
     return _values.LENGTH.pack(len(data)) + data
 
 
-# Made before any fork: pages that a child does not touch need not be copied for it; and there may be no memory left.
+# Encoded before any fork: the child may have no memory left, and pages that it does not touch are not copied for it.
 READY, LOADED, MEMORY_FRAME = frame(["ready"]), frame(["loaded"]), frame(["memory", "MemoryError"])
 
 
-def say(message, write=os.write):
-    """Send a message whole; TooLarge when it is over the cap."""
+def send(message, write=os.write):
+    """Write a whole message to the result pipe; TooLarge when it is over the cap."""
     data = frame(message)
     if len(data) > _values.FRAME_CAP:
         raise TooLarge(f"a frame of {len(data)} bytes")
@@ -65,7 +64,7 @@ _args = BaseException.__dict__["args"].__get__
 
 
 def _describe(error):
-    # From the texts and small numbers that it was raised with: its own __str__ may be the candidate's, and take for ever.
+    # From the strings and small integers it was raised with: its own __str__ may be the candidate's, and never return.
     words = [part[:TEXT_KEPT] if type(part) is str else str(part) for part in _args(error)
              if type(part) is str or (type(part) is int and abs(part) < 1 << 63)]
     return f"{_values.type_name(error)}: {' '.join(words)[:TEXT_KEPT]}"
@@ -76,29 +75,29 @@ def _failure(error):
     return [kinds.get(type(error), "exception"), _describe(error)]
 
 
-def perform(job, stage):
-    """Compile, load and call the candidate; one message per step, the last one says why it ended."""
+def run_candidate(job, stage):
+    """Compile, load and call the candidate, with a message after each step; the last one says how it ended."""
     try:
         code = compile(job["source"].removeprefix("\ufeff"), "candidate", "exec", dont_inherit=True)
     except BaseException as error:
-        return say(["syntax_error", _describe(error)])
+        return send(["syntax_error", _describe(error)])
     try:
         exec(code, stage.namespace)
         call = stage.find(job["entry_point"])
         if call is None:
-            return say(["no_function", f"no callable {job['entry_point']!r}, no Solution method of that name"])
+            return send(["no_function", f"no callable {job['entry_point']!r}, no Solution method of that name"])
         os.write(RESULT_FD, LOADED)
         for index, case in enumerate(job["cases"]):
-            # Decoded here, just before the call: what the candidate does to its arguments cannot reach later cases.
-            say(["value", index, encode(call(*[decode(item) for item in json.loads(case)]))])
-        say(["end", stage.printed(), stage.blocked])
+            # Decoded just before the call, so that a candidate that changes its arguments cannot affect later cases.
+            send(["value", index, encode(call(*[decode(item) for item in json.loads(case)]))])
+        send(["end", stage.printed(), stage.blocked])
     except MemoryError:
-        raise  # reported by the caller, when the frames that hold the memory are gone
+        raise  # reported by the caller, once the frames that hold the memory are gone
     except BaseException as error:
-        say(_failure(error))
+        send(_failure(error))
 
 
-# ------------------------------------------------------------------ the child and its server
+# ---- the child and its server ----------------------------------------------------------------------------------------
 
 
 def _read_job(descriptor):
@@ -116,20 +115,20 @@ def _child(job_fd, result_fd, layers, kernel, stage):
             kernel.limit_and_drop(layers)
             job = _read_job(job_fd)
             os.dup2(result_fd, RESULT_FD)
-            kernel.close(layers, keep=RESULT_FD)
+            kernel.lock_down(layers, keep=RESULT_FD)
         except BaseException as error:
             os.write(result_fd, frame(["fault", _describe(error)]))
             return
         os.write(RESULT_FD, READY)
-        perform(job, stage)
+        run_candidate(job, stage)
     except MemoryError:
         os.write(RESULT_FD, MEMORY_FRAME)
     finally:
         os._exit(0)
 
 
-def _sweep(pid):
-    # Only matters when neither seccomp nor the process limit holds: descendants of the child are killed and reaped.
+def _kill_descendants(pid):
+    # Finds something only when neither seccomp nor the process limit holds.
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -144,7 +143,7 @@ def _sweep(pid):
 
 
 def _await_end(control, pid, pidfd):
-    """Reap the child and report how it ended; when the trainer is gone, end the child and this server."""
+    # Reap the child and report how it ended; if the trainer is gone, end the child and this server.
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     poll.register(control, select.POLLIN)
@@ -152,7 +151,7 @@ def _await_end(control, pid, pidfd):
     if gone:
         os.kill(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
-    _sweep(pid)
+    _kill_descendants(pid)
     if gone:
         os._exit(0)
     control.send(_values.ENDED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss))
@@ -176,9 +175,9 @@ def serve(control, kernel, stage):
 
 
 def main():
-    """Report what this server is, then serve until the controller goes away."""
+    """Report the kernel layers to the trainer, then serve until it goes away."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    os.close(os.pidfd_open(os.getpid()))  # a kernel without it should say so now
+    os.close(os.pidfd_open(os.getpid()))  # fail now on a kernel without it
     kernel = _kernel.Layers(int(sys.argv[2]))
     os.chdir("/")
     os.environ.clear()
@@ -187,7 +186,7 @@ def main():
     _stage.warm_up()
     for name in [name for name in sys.modules if name.partition(".")[0] in HIDDEN]:
         del sys.modules[name]
-    os.dup2(0, 2)  # errors of the start were wanted; from here on nobody reads them
+    os.dup2(0, 2)  # the trainer reads errors of the start only
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, the pages shared with every child
     kernel.freeze_memory()
