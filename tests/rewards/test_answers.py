@@ -1,6 +1,4 @@
-"""Answers: where the final one stands, and when two are equal; hand-made pairs, exact arithmetic against decimals.
-
-Hostile text costs little."""
+"""Final answers and their equality: hand-made pairs, exact arithmetic against decimals, hostile text."""
 import json
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -9,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl.rewards.words.answers import compare, equal, final_answer, gsm8k_gold
+from rl.rewards.words.answers import compare, final_answer, gsm8k_gold
 from rl.rewards.words.expressions import decimal_value, parse, same_value
 
 RIGHT = [
@@ -46,8 +44,13 @@ WRONG = [
 ]
 
 
-def test_the_tricky_pairs(shared_dir):
-    """All 25 verdicts on which string comparison, rounding and common libraries go wrong, each of them decided."""
+def equal(prediction, reference, same_form=False):
+    """Certainly equal."""
+    return compare(prediction, reference, same_form) is True
+
+
+def test_tricky_pairs(shared_dir):
+    """25 pairs on which string comparison, rounding or common libraries go wrong are all decided correctly."""
     pairs = json.loads((shared_dir / "data/answer_pairs.json").read_text(encoding="utf-8"))
     verdicts = {pair["id"]: compare(pair["prediction"], pair["reference"]) for pair in pairs if pair["core25"]}
 
@@ -56,27 +59,27 @@ def test_the_tricky_pairs(shared_dir):
 
 
 @pytest.mark.parametrize(("prediction", "reference"), RIGHT)
-def test_the_same_value(prediction, reference):
-    """Ways to write one answer."""
+def test_equal_answers(prediction, reference):
+    """Different notations of one answer."""
     assert equal(prediction, reference)
 
 
 @pytest.mark.parametrize(("prediction", "reference"), WRONG)
-def test_another_value(prediction, reference):
-    """Near misses, hedges, answers not worked out, and answers of another kind."""
+def test_unequal_answers(prediction, reference):
+    """Near misses, hedges, answers that are not worked out, and answers of another kind."""
     assert not equal(prediction, reference)
 
 
-def test_what_cannot_be_decided_is_no_verdict():
-    """Beyond exact arithmetic, or not to be read, it is None, so that a second opinion can be asked; equal says no."""
+def test_undecidable_pairs_have_no_verdict():
+    """Unreadable answers, or values beyond exact arithmetic, give None, so that a second opinion can be asked."""
     for prediction, reference in ((r"\sin 30", r"\frac12"), ("9^{9^{9}}x", "9^{9^{9}}y"), (r"\sqrt{2+\sqrt2}", "1.8x"),
                                   ("5 km", "5 miles"), ("[" * 300, "1")):
-        assert compare(prediction, reference) is None and not equal(prediction, reference)
+        assert compare(prediction, reference) is None
     assert equal(r"\sin 30", r"\sin  30") and equal("9^{9^{9}}", "9^{9^{9}}")
 
 
-def test_a_form_can_be_asked_for():
-    """Where the task asks to factor, expand or reduce, another way to write the value is wrong; the order does not matter."""
+def test_the_form_can_be_required():
+    """If the task asks to factor, expand or reduce, another notation of the value is wrong; the order does not matter."""
     for written, other in (("(x+1)^2", "x^2+2x+1"), (r"\frac12", r"\frac24"), ("x^2+2x+1", "x(x+2)+1")):
         assert equal(other, written) and not equal(other, written, same_form=True)
     assert equal("(1+x)^2", "(x+1)^2", same_form=True) and equal(r"\frac{-1}{2}", r"-\dfrac12", same_form=True)
@@ -94,12 +97,12 @@ def test_a_form_can_be_asked_for():
     (r"\boxed{1} or \boxed{2}", None), (r"\boxed{1} or \boxed{1}", None), ("#### 5\n#### 5", None), ("#### 5\n\\boxed{6}", None),
     (r"\boxed{1} \boxed{2", None), (r"\boxed{\text{a}", None), ("##### 5", None)])
 def test_exactly_one_marker(completion, answer):
-    """Training takes what stands at the one marker; two are a hedge, an unclosed one is no answer."""
+    """Training takes the answer at the only marker; two markers are a hedge, an unclosed one is no answer."""
     assert final_answer(completion) == answer
 
 
 def test_the_last_marker_counts_in_evaluation():
-    """Several markers: the last one, unless it was cut off."""
+    """Of several markers the last one counts, unless it was cut off."""
     assert final_answer(r"\boxed{1} no, \boxed{2}", policy="last") == "2"
     assert final_answer("#### 1\n\\boxed{2}\n#### 3", policy="last") == "3"
     assert final_answer(r"\boxed{1} \boxed{2", policy="last") is None
@@ -107,8 +110,8 @@ def test_the_last_marker_counts_in_evaluation():
         final_answer("", policy="first")
 
 
-def test_what_is_thought_is_no_answer():
-    """A marker inside the thinking block is not the final one, and with another behind the block it is one of two."""
+def test_a_marker_in_the_thinking_block_is_no_answer():
+    """It is never the final one, and together with another after the block it is one of two."""
     assert final_answer(r"<think>5</think> \boxed{5}", tag="think") == "5"
     assert final_answer(r"<think>\boxed{5}</think> 5", tag="think") is None
     assert final_answer(r"<think>\boxed{4}</think> \boxed{5}", tag="think") is None
@@ -118,8 +121,8 @@ def test_what_is_thought_is_no_answer():
 
 # GSM8K
 
-def test_every_gold_is_itself_however_it_is_written(shared_dir):
-    """All golds of GSM8K parse; each equals itself in five notations, through the marker too, and nothing beside itself."""
+def test_every_gold_equals_itself_in_all_notations(shared_dir):
+    """All gold answers of GSM8K parse; each equals itself in five notations, one of them a box, and no neighbour."""
     for name, rows in (("train", 7473), ("test", 1319)):
         lines = (shared_dir / f"data/gsm8k/{name}.jsonl").read_text(encoding="utf-8").splitlines()
         golds = [gsm8k_gold(json.loads(line)["answer"]) for line in lines]
@@ -133,21 +136,21 @@ def test_every_gold_is_itself_however_it_is_written(shared_dir):
 
 
 @pytest.mark.parametrize("text", ["72", "#### ", "#### 7.5", "#### 5\n#### 6", "#### 1,08", "#### x"])
-def test_what_is_no_gold(text):
-    """A solution without exactly one whole number at the end is refused, not guessed at."""
+def test_bad_golds_are_rejected(text):
+    """A solution that does not end with exactly one whole number is an error; nothing is guessed."""
     with pytest.raises(ValueError, match="####"):
         gsm8k_gold(text)
 
 
 @given(st.integers(-10**15, 10**15), st.integers(-10**15, 10**15))
-def test_whole_numbers_are_equal_when_python_says_so(a, b):
-    """No rounding at any size, in any of the notations."""
+def test_whole_numbers_are_exact(a, b):
+    """They are equal if Python's integers are: no rounding at any size, in any notation."""
     assert equal(f"{a:,}", str(b)) == equal(f"{a}.0", str(b)) == equal(rf"\frac{{{2 * a}}}{{2}}", str(b)) == (a == b)
 
 
 @given(st.fractions(max_denominator=1000), st.fractions(max_denominator=1000))
 def test_fractions_are_exact(a, b):
-    """Between two fractions there is no tolerance."""
+    """There is no tolerance between two fractions."""
     assert equal(rf"\frac{{{3 * a.numerator}}}{{{3 * a.denominator}}}", f"{b.numerator}/{b.denominator}") == (a == b)
 
 
@@ -157,7 +160,7 @@ SIXTY = Context(prec=60)
 
 
 def expressions():
-    """(text, its value to 60 digits) of expressions of square and cube roots, sums, products and quotients."""
+    """(text, value to 60 digits) of expressions made of square and cube roots, sums, products and quotients."""
     leaves = (st.integers(1, 30).map(lambda n: (f"{n}", Decimal(n)))
               | st.integers(2, 30).map(lambda n: (rf"\sqrt{{{n}}}", SIXTY.sqrt(n)))
               | st.integers(2, 9).map(lambda n: (rf"\sqrt[3]{{{n}}}", SIXTY.power(n, SIXTY.divide(1, 3)))))
@@ -170,20 +173,20 @@ def joined(parts):
         return f"({a}{sign}{b})", SIXTY.add(x, y) if sign == "+" else SIXTY.subtract(x, y)
     if sign == "*":
         return f"{a} \\cdot {b}", SIXTY.multiply(x, y)
-    return rf"\frac{{{a}}}{{{b}}}", SIXTY.divide(x, y) if abs(y) > Decimal("1e-40") else Decimal(1)    # there the verdict is None
+    return rf"\frac{{{a}}}{{{b}}}", SIXTY.divide(x, y) if abs(y) > Decimal("1e-40") else Decimal(1)    # then the verdict is None
 
 
 @settings(max_examples=100)
 @given(expressions(), expressions())
 def test_surds_against_sixty_digits(one, other):
-    """An exact verdict never contradicts the decimal values, and each expression equals itself written around."""
+    """An exact verdict never contradicts the decimal values, and each expression equals a rewritten form of itself."""
     (a, x), (b, y) = one, other
     verdict = same_value(parse(a), parse(b))
-    around = same_value(parse(rf"\frac{{({a}) \cdot \sqrt{{7}} - \sqrt{{7}}}}{{\sqrt{{7}}}} + 1"), parse(a))
+    rewritten = same_value(parse(rf"\frac{{({a}) \cdot \sqrt{{7}} - \sqrt{{7}}}}{{\sqrt{{7}}}} + 1"), parse(a))
     value = decimal_value(parse(a))
 
     assert verdict is None or verdict == is_near(x, y)
-    assert around in (True, None)
+    assert rewritten in (True, None)
     assert value is None or is_near(value, x)
 
 
@@ -196,7 +199,7 @@ COEFFICIENTS = st.lists(st.integers(-5, 5), min_size=1, max_size=4)
 
 @given(COEFFICIENTS, COEFFICIENTS, st.integers(0, 6))
 def test_polynomials_against_their_coefficients(a, b, place):
-    """A product is its expansion, and not where one coefficient of that is another."""
+    """A product equals its expansion, and no longer if one coefficient of that is changed."""
     expanded = [0] * (len(a) + len(b) - 1)
     for i, x in enumerate(a):
         for j, y in enumerate(b):
@@ -213,7 +216,7 @@ def written(coefficients):
 
 
 def test_numbers_by_hand():
-    """Figures from a table, so that not everything hangs on our own parsing twice."""
+    """Against tabulated values, so that not every test relies on our own parser on both sides."""
     assert decimal_value(parse(r"\frac{1+\sqrt5}{2}")).quantize(Decimal("1e-20")) == Decimal("1.61803398874989484820")
     assert decimal_value(parse(r"\frac{\pi^2}{6}")).quantize(Decimal("1e-20")) == Decimal("1.64493406684822643647")
     assert parse(r"2\frac{1}{3}").value == Fraction(7, 3) and parse(r"0.1\overline{6}").value == Fraction(1, 6)
@@ -233,7 +236,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
 def test_hostile_answers_cost_little(text):
-    """Towers, deep brackets and a million characters: this ends, and at once, without an exception, never equal."""
+    """Power towers, deep brackets and a million characters end quickly, raise nothing and equal nothing."""
     assert not equal(text, "7") and not equal(text, "x+1") and not equal(text, "1,2")
     assert final_answer(rf"\boxed{{{text}}} \boxed{{7}}", policy="last") in ("7", None)
 
@@ -241,6 +244,6 @@ def test_hostile_answers_cost_little(text):
 @settings(max_examples=300)
 @given(st.text(alphabet="0123456789.,+-*/^_!|(){}[]\\$%= xyabcdefr", max_size=40))
 def test_no_text_raises(text):
-    """Whatever a model writes is True, False or None, and what is not blank equals itself unless it hedges."""
+    """Any text gets a verdict of True, False or None, and a final answer is never blank."""
     assert compare(text, "7") in (True, False, None) and compare("7", text) in (True, False, None)
     assert final_answer(text) is None or final_answer(text).strip()

@@ -1,4 +1,4 @@
-"""The optional second opinion: what it adds to ours, and that nothing it is asked can hang or kill us."""
+"""The optional second opinion: it decides more than we do, and no question can hang or kill the trainer."""
 import importlib.util
 import threading
 
@@ -19,8 +19,8 @@ def opinion():
         yield asked
 
 
-def test_it_decides_what_ours_does_not(opinion):
-    """Functions are beyond exact arithmetic; from any thread, where the library's own time limit would raise."""
+def test_it_decides_more_than_we_do(opinion):
+    """Functions are beyond our exact arithmetic; it answers in any thread, where the library's own time limit would raise."""
     pairs = {(r"\sin(\frac{\pi}{6})", r"\frac{1}{2}"): True, (r"\log_2 8", "3"): True, (r"\cos 0", "0"): False}
     found = {}
     thread = threading.Thread(target=lambda: found.update({pair: opinion(*pair) for pair in pairs}))
@@ -35,7 +35,7 @@ def test_it_decides_what_ours_does_not(opinion):
 
 @pytest.mark.slow
 def test_it_can_be_killed(opinion):
-    """A question beyond its limits, or the end of its process, is a no; it answers the next one."""
+    """A question beyond its limits, or a dead process, counts as no; the next question is answered."""
     before = opinion.unanswered
 
     assert not opinion("9^{9^{9^{9}}}", "7") and opinion("1", "1") and opinion.unanswered == before + 1
@@ -46,13 +46,13 @@ def test_it_can_be_killed(opinion):
 
 
 @pytest.mark.parametrize("text", ["1} \\boxed{7", "\\boxed{7}", "7" * 2000, "}{7", "\\"])
-def test_what_would_leave_the_box_is_not_asked(opinion, text):
-    """A prediction cannot bring a second answer along."""
+def test_text_that_would_leave_its_box_is_not_asked(opinion, text):
+    """A prediction cannot smuggle in a second answer."""
     assert not opinion(text, "7")
 
 
 def test_without_the_package(monkeypatch):
-    """One line with the command that helps."""
+    """The error names the command that installs it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(InputError, match="pip install math-verify"):

@@ -1,4 +1,4 @@
-"""Rewards for answers in words, each on samples worked out by hand."""
+"""Rewards for answers in words, on samples worked out by hand."""
 import json
 import math
 
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from rl.errors import InputError
 from rl.registry import build_reward
 from rl.rewards.base import TrainingSample
+from rl.rewards.words.answers import reference_answer
 from rl.rewards.words.rewards import (
     format_tag_reward,
     groups,
     gsm8k_correctness_reward,
     length_penalty_reward,
-    reference_answer,
     thinking,
 )
 
@@ -47,12 +47,12 @@ MALFORMED = sample("no block, but a long text about it \\boxed{7}")
         "\\{\\}", "\\text{no}", "\\emptyset", "{7}", "\\text{}7", "?")],
     ("<think>a</think>\\boxed{7", 0.0), ("<think>a</think>\\boxed 7", 0.0), ("<Think>a</Think>\\boxed{7}", 0.0), ("", 0.0)])
 def test_format(completion, paid):
-    """One block, then one box with something in it, and nothing else."""
+    """One block, then one box that is not empty, and nothing else."""
     assert format_tag_reward([sample(completion)]) == [paid]
 
 
 def test_the_tag_is_a_setting():
-    """Another tag, by the name that YAML uses."""
+    """It is set by the name that YAML uses."""
     reward = build_reward("format_tag_reward", tag="reason")
 
     assert reward([sample("<reason>a</reason>\\boxed{7}"), sample("<think>a</think>\\boxed{7}")]) == [1.0, 0.0]
@@ -68,34 +68,34 @@ def test_the_tag_is_a_setting():
     ("\\boxed{7}, or \\boxed{8}", "7", 0.0), ("<think>\\boxed{7}</think>", "7", 0.0), ("<think>a</think>\\boxed{7}", "7", 1.0),
     ("", "7", 0.0)])
 def test_correctness(completion, reference, paid):
-    """The final answer against what GSM8K, MATH or a bare answer give as reference."""
+    """The final answer against references of GSM8K, of MATH and bare ones."""
     assert gsm8k_correctness_reward([sample(completion, reference=reference)]) == [paid]
 
 
-def test_the_last_marker_where_that_is_the_policy():
-    """For evaluation: the last of several, which training takes for a hedge."""
+def test_the_policy_last_takes_the_last_marker():
+    """Evaluation takes the last of several markers, which training treats as a hedge."""
     samples = [sample("\\boxed{6} \\boxed{7}"), sample("\\boxed{7} \\boxed{6}")]
 
     assert gsm8k_correctness_reward(samples) == [0.0, 0.0] and gsm8k_correctness_reward(samples, policy="last") == [1.0, 0.0]
 
 
 def test_a_sample_without_a_reference_has_no_correctness():
-    """Neither right nor wrong: nan, so that it is masked."""
+    """It is neither right nor wrong but nan, so that it is masked."""
     right, unknown = gsm8k_correctness_reward([sample("\\boxed{7}"), sample("\\boxed{7}", reference="")])
 
     assert right == 1.0 and math.isnan(unknown)
 
 
-def test_the_form_where_the_task_asks_for_it():
-    """metadata["same_form"] refuses the same value written differently."""
+def test_the_form_counts_if_the_task_asks_for_it():
+    """With metadata["same_form"] the same value written differently is wrong."""
     written = "\\boxed{x^2+2x+1}"
 
     assert gsm8k_correctness_reward([sample(written, reference="(x+1)^2"),
                                      sample(written, reference="(x+1)^2", same_form=True)]) == [1.0, 0.0]
 
 
-def test_the_second_opinion_is_asked_where_ours_cannot_tell():
-    """Not about what is certain, and not about a missing answer."""
+def test_the_second_opinion_is_asked_only_about_undecided_pairs():
+    """Not about certain ones, and not about a missing answer."""
     asked = []
     samples = [sample("\\boxed{7}"), sample("\\boxed{8}"), sample("7"), sample("\\boxed{\\sin 7}")]
 
@@ -105,7 +105,7 @@ def test_the_second_opinion_is_asked_where_ours_cannot_tell():
 
 
 def test_references():
-    """GSM8K's line, MATH's last box, or the text itself."""
+    """GSM8K's #### line, MATH's last box, or the text itself."""
     assert reference_answer("a\n#### -1,234") == "-1234"
     assert reference_answer("\\boxed{1} so \\boxed{\\frac{1}{2}}") == "\\frac{1}{2}"
     assert reference_answer("4 apples") == "4 apples"
@@ -114,7 +114,7 @@ def test_references():
 # Groups
 
 def test_groups():
-    """Chunks in order, else runs of equal prompts; equal prompts that are not neighbours are two groups."""
+    """Chunks in order, or runs of equal prompts; equal prompts that are not adjacent form two groups."""
     samples = [sample("", prompt) for prompt in "aabbba"]
 
     assert groups(samples) == [[0, 1], [2, 3, 4], [5]] and groups(samples, 3) == [[0, 1, 2], [3, 4, 5]] and groups([]) == []
@@ -126,7 +126,7 @@ def test_groups():
 # Length
 
 def test_length_against_the_mean_of_the_group():
-    """Words 2, 4, 6 and a malformed one: L = 3, so 1 - 2/6, 1 - 4/6, 1 - 6/6 and nothing."""
+    """2, 4 and 6 words and a malformed sample: L = 3, so 1 - 2/6, 1 - 4/6, 1 - 6/6 and 0."""
     samples = [of_length(2), of_length(4), of_length(6), MALFORMED]
 
     assert length_penalty_reward(samples) == pytest.approx([2 / 3, 1 / 3, 0.0, 0.0])
@@ -134,21 +134,21 @@ def test_length_against_the_mean_of_the_group():
 
 
 def test_groups_do_not_mix():
-    """Each group has its own L, by prompt or by size."""
+    """Each group has its own L, whether groups are formed by prompt or by size."""
     samples = [of_length(2, "a"), of_length(4, "a"), of_length(20, "b"), of_length(40, "b")]
 
     assert length_penalty_reward(samples) == pytest.approx([2 / 3, 1 / 3] * 2)
     assert length_penalty_reward(samples, group_size=4) == pytest.approx([1 - 2 / 33, 1 - 4 / 33, 1 - 20 / 33, 0.0])
 
 
-def test_a_group_without_length_is_paid_nothing():
-    """L = 0: all malformed, or all blocks empty."""
+def test_a_group_of_length_zero_is_paid_nothing():
+    """L = 0 if all samples are malformed, or all blocks empty."""
     assert length_penalty_reward([MALFORMED, MALFORMED]) == length_penalty_reward([of_length(0), of_length(0)]) == [0.0, 0.0]
     assert length_penalty_reward([]) == []
 
 
 def test_length_in_tokens():
-    """The block alone goes through the tokenizer."""
+    """Only the block is tokenized."""
     seen = []
     samples = [sample("<think>ab</think>\\boxed{7}"), sample("<think>abcd</think> longer, and no box")]
 
@@ -158,7 +158,7 @@ def test_length_in_tokens():
 
 @given(st.lists(st.none() | st.integers(0, 50), min_size=1, max_size=12))
 def test_length_reward_is_a_share(lengths):
-    """In [0, 1]; malformed 0; never more for more words."""
+    """It lies in [0, 1], is 0 for malformed samples, and never rises with length."""
     samples = [MALFORMED if length is None else of_length(length) for length in lengths]
     paid = length_penalty_reward(samples)
 
@@ -181,27 +181,27 @@ def row(prompt, completion, correct):
 
 
 def test_utilisation_is_the_share_saved(tmp_path):
-    """Prompt a took 4 and 6 words when right, so 5: with 2 words 0.6 is saved, with 5 or 9 nothing; malformed is paid nothing."""
+    """Right answers to prompt a took 4 and 6 words, so N = 5: 2 words save 0.6, 5 and 9 words nothing; malformed gets 0."""
     file = zero_shot(tmp_path, row("a", "<think>1 2 3 4</think>\\boxed{7}", True), row("a", "<think>x</think>\\boxed{8}", False),
                      row("a", "<think>1 2 3 4 5 6</think>\\boxed{7}", True), "", row("b", "<think>1</think>", False),
                      row("c", "no block \\boxed{7}", True))
     reward = build_reward("token_utilisation_reward", zero_shot=file)
 
     assert reward([of_length(2, "a"), of_length(5, "a"), of_length(9, "a"), sample("\\boxed{7}", "a")]) == [0.6, 0.0, 0.0, 0.0]
-    assert reward([of_length(1, "b"), of_length(0, "b")]) == [0.0, 0.0], "never right: no yardstick"
-    assert reward([of_length(0, "c"), of_length(1, "c")]) == pytest.approx([1.0, 2 / 3]), "the whole completion: 3 words"
+    assert reward([of_length(1, "b"), of_length(0, "b")]) == [0.0, 0.0], "never right, so nothing to compare with"
+    assert reward([of_length(0, "c"), of_length(1, "c")]) == pytest.approx([1.0, 2 / 3]), "the whole completion counts: 3 words"
 
 
 def test_utilisation_in_tokens(tmp_path):
-    """One tokenizer counts both sides, so that units cannot be mixed."""
+    """The same tokenizer counts both sides, so units cannot be mixed."""
     reward = build_reward("token_utilisation_reward", zero_shot=zero_shot(tmp_path, row("a", "<think>abcd</think>", True)),
                           tokenizer=list)
 
     assert reward([sample("<think>a</think>", "a")]) == [0.75]
 
 
-def test_prompts_that_the_file_does_not_have(tmp_path):
-    """A file made with another prompt would silently pay nothing; that it covers only a part has to be said."""
+def test_prompts_missing_from_the_file(tmp_path):
+    """They are an error, since a file made with another prompt would silently pay nothing, unless missing is "zero"."""
     file = zero_shot(tmp_path, row("a", "<think>a b</think>", True))
 
     with pytest.raises(InputError, match="1 prompts of this step have no row, the first is 'b'"):
@@ -213,8 +213,8 @@ def test_prompts_that_the_file_does_not_have(tmp_path):
 
 
 def test_a_bad_zero_shot_file(tmp_path):
-    """All bad lines at once; no file and no rows are said too."""
-    with pytest.raises(InputError, match="line 2: prompt, correct missing or of another type; line 3: prompt, completion, "
+    """All bad lines are named at once; an absent or empty file is an error too."""
+    with pytest.raises(InputError, match="line 2: prompt, correct missing or of the wrong type; line 3: prompt, completion, "
                                          "correct missing .*; line 4: "):
         build_reward("token_utilisation_reward", zero_shot=zero_shot(
             tmp_path, row("a", "b", True), {"prompt": 1, "completion": "", "correct": "yes"}, "[]", "{"))
@@ -226,7 +226,7 @@ def test_a_bad_zero_shot_file(tmp_path):
 
 @given(st.text(alphabet="<>/think \\boxed{}7#", max_size=60))
 def test_no_completion_raises(text):
-    """Whatever a model writes is worth a number."""
+    """Any text is worth a number."""
     samples = [sample(text), of_length(3)]
 
     for reward in (format_tag_reward, gsm8k_correctness_reward, length_penalty_reward):

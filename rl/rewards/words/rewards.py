@@ -1,14 +1,13 @@
-r"""Rewards for answers in words: <think>...</think> and then \boxed{...}. Functions of a step's samples, one number each.
+r"""Rewards for answers in words, <think>...</think> and then \boxed{...}: one number for each sample of a step.
 
-    format_tag_reward            1 for one thinking block, then a box with something in it, and nothing else; else 0
-    gsm8k_correctness_reward     1 where the final answer is the reference's, else 0 (rl/rewards/words/answers.py)
-    length_penalty_reward        clip(1 - n / (2 L), 0, 1): n what is in the block, L the group's mean of n
-    token_utilisation_reward     clip(1 - n / N, 0, 1): N what the frozen model needed for the same prompt
+    format_tag_reward            1 for one thinking block, then a box that is not empty, and nothing else; otherwise 0
+    gsm8k_correctness_reward     1 if the final answer equals the reference, otherwise 0 (rl/rewards/words/answers.py)
+    length_penalty_reward        clip(1 - n / (2 L), 0, 1): n the length of the block, L the mean n of the group
+    token_utilisation_reward     clip(1 - n / N, 0, 1): N the length that the frozen model needed for the same prompt
 
-Lengths are tokens where a tokenizer is given, else words. A completion without exactly one thinking block is malformed: its n
-is 0, which lowers L, and both length rewards pay it 0. What follows the block does not matter to them: objectives have a term
-with the format for that. These two pay wrong answers as well as right ones; that it counts only where the answer is right is
-the objective's business (rl/rewards/combining.py)."""
+Lengths are in tokens if a tokenizer is given, otherwise in words. A completion without exactly one thinking block is malformed:
+its n is 0, which lowers L, and both length rewards pay it 0. They ignore what follows the block, which is the format reward's
+task, and pay wrong answers too: combiners count them only for right ones (rl/rewards/combining.py)."""
 
 import itertools
 import json
@@ -21,23 +20,23 @@ from typing import Literal
 from rl.errors import InputError
 from rl.registry import register_reward
 from rl.rewards.base import TrainingSample
-from rl.rewards.words.answers import POLICIES, boxed_answer, boxes, compare, final_answer, gsm8k_gold
+from rl.rewards.words.answers import POLICIES, boxes, compare, final_answer, reference_answer
 from rl.settings.declared import LEAVES
 
 LENGTH = "length_penalty_reward"
 TAG = LEAVES["thinking_tag"].default
 ZERO_SHOT = {"prompt": str, "completion": str, "correct": bool}    # the fields of a row of a zero-shot file
-# What sets an answer and is none: space, braces, and commands without what they are to set. \{\} is the empty set.
-NOTHING = re.compile(r"(?:[\s{}$~]|\\[,;:!>()\[\] ]|\\(?:text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it)|q?quad|boxed|fbox)"
-                     r"(?![A-Za-z]))*")
-Tokenizer = Callable[[str], Sequence]    # text -> ids, special tokens left out
+# Layout without content: space, braces and commands without an argument. \{\} is the empty set, so it is content.
+BLANK = re.compile(r"(?:[\s{}$~]|\\[,;:!>()\[\] ]|\\(?:text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it)|q?quad|boxed|fbox)"
+                   r"(?![A-Za-z]))*")
+Tokenizer = Callable[[str], Sequence]    # text -> ids, without special tokens
 
 
 def groups(samples: Sequence[TrainingSample], group_size: int = 0) -> list[list[int]]:
-    """Indices of the samples by group: chunks of group_size in order, or where that is 0 the runs of equal prompts."""
+    """Indices of the samples by group: consecutive chunks of group_size, or if that is 0, runs of equal prompts."""
     if group_size < 0 or (group_size and len(samples) % group_size):
-        raise InputError(f"group_size {group_size}: {len(samples)} samples cannot be cut into such groups; give a divisor of it, "
-                         "or 0 for groups of equal prompts")
+        raise InputError(f"group_size {group_size}: {len(samples)} samples cannot be cut into such groups; give a divisor "
+                         "of that number, or 0 for groups of equal prompts")
     if group_size:
         return [list(range(start, start + group_size)) for start in range(0, len(samples), group_size)]
     runs = itertools.groupby(range(len(samples)), key=lambda i: samples[i].prompt)
@@ -45,7 +44,7 @@ def groups(samples: Sequence[TrainingSample], group_size: int = 0) -> list[list[
 
 
 def thinking(completion: str, tag: str = TAG) -> str | None:
-    """What stands in the one thinking block; None where there is none, or several, or a tag without its partner."""
+    """The content of the one thinking block; None if there is none, or several, or an unmatched tag."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     if completion.count(opening) != 1 or completion.count(closing) != 1:
         return None
@@ -55,34 +54,27 @@ def thinking(completion: str, tag: str = TAG) -> str | None:
 
 
 def is_well_formed(completion: str, tag: str = TAG) -> bool:
-    """Whether it is one thinking block, then one box with something in it, and nothing else but white space."""
+    """Whether it is one thinking block, then one box that is not empty, and nothing else but white space."""
     before, _, rest = completion.partition(f"<{tag}>")
     answer = rest.partition(f"</{tag}>")[2].strip()
-    if thinking(completion, tag) is None or before.strip() or NOTHING.fullmatch(final_answer(answer) or ""):
+    if thinking(completion, tag) is None or before.strip() or BLANK.fullmatch(final_answer(answer) or ""):
         return False
     return answer == f"\\boxed{{{boxes(answer)[0][1]}}}" if boxes(answer) else False
 
 
-def reference_answer(reference: str) -> str:
-    r"""The answer in a reference: what GSM8K has behind ####, what MATH has in its last \boxed, or the whole text."""
-    if "####" in reference:
-        return str(gsm8k_gold(reference))
-    return boxed_answer(reference) or "" if boxes(reference) else reference
-
-
 @register_reward("format_tag_reward")
 def format_tag_reward(samples: Sequence[TrainingSample], tag: str = TAG) -> list[float]:
-    """1 where the completion is well formed, else 0."""
+    """1 if the completion is well formed, otherwise 0."""
     return [float(is_well_formed(sample.completion, tag)) for sample in samples]
 
 
 @register_reward("gsm8k_correctness_reward")
 def gsm8k_correctness_reward(samples: Sequence[TrainingSample], tag: str = TAG, policy: Literal[POLICIES] = "one",
                              second_opinion: Callable[[str, str], bool] | None = None) -> list[float]:
-    """1 where the final answer equals the reference's, 0 where not, nan for a sample without a reference.
+    """1 if the final answer equals the reference, 0 if not, nan without a reference.
 
-    policy: which of several final markers counts (answers.py). second_opinion(prediction, reference) is asked where the two
-    cannot be compared exactly; without one such an answer is wrong. metadata["same_form"]: the answer must be written alike."""
+    policy: which of several final markers counts (answers.py). second_opinion(prediction, reference) decides when the two
+    cannot be compared exactly; without one, such an answer is wrong. metadata["same_form"]: it must be written alike."""
     return [_correctness(sample, tag, policy, second_opinion) for sample in samples]
 
 
@@ -100,7 +92,7 @@ def _correctness(sample, tag, policy, second_opinion):
 @register_reward(LENGTH)
 def length_penalty_reward(samples: Sequence[TrainingSample], tag: str = TAG, tokenizer: Tokenizer | None = None,
                           group_size: int = 0) -> list[float]:
-    """clip(1 - n / (2 L), 0, 1) with L the mean length of the sample's group, malformed ones in it with 0; all 0 where L is."""
+    """clip(1 - n / (2 L), 0, 1), L the mean length of the sample's group, malformed samples counted as 0; 0 if L is 0."""
     lengths = [_length(sample.completion, tag, tokenizer) for sample in samples]
     paid = [0.0] * len(samples)
     for group in groups(samples, group_size):
@@ -112,7 +104,7 @@ def length_penalty_reward(samples: Sequence[TrainingSample], tag: str = TAG, tok
 
 
 def _length(completion, tag, tokenizer) -> int | None:
-    """Tokens or words in the thinking block; None where it is malformed."""
+    """Tokens or words in the thinking block; None if the completion is malformed."""
     block = thinking(completion, tag)
     return None if block is None else _count(block, tokenizer)
 
@@ -123,37 +115,37 @@ def _count(text, tokenizer):
 
 @register_reward("token_utilisation_reward")
 class TokenUtilisation:
-    """Pays the share saved of what a frozen model spent on the same prompt: clip(1 - n / N, 0, 1), malformed 0.
+    """The share saved of what a frozen model spent on the same prompt: clip(1 - n / N, 0, 1), 0 if malformed.
 
-    Against the group's own mean a policy that grows shorter is asked for ever less; against a frozen one it has what it can
-    gain once and for all, and prompts that need much thought allow it. `zero_shot` is a JSONL file with a row a completion of
-    the frozen model: prompt (as the samples have it), completion, correct. N is the mean length of the prompt's correct rows,
-    the whole completion where one has no thinking block. Where no row of a prompt is correct nothing is paid to anybody: how
-    long a wrong answer is says nothing of what a right one needs. A prompt without rows is an InputError, or with missing="zero",
-    for a file that covers a part of the data, paid 0."""
+    Measured against its own group's mean, a policy would be pushed to ever shorter answers; a frozen model gives a fixed bound,
+    and allows more to prompts that need more thought. `zero_shot` is a JSONL file with one row for each completion of the
+    frozen model: prompt (as in the samples), completion, correct. N is the mean length of the thinking blocks of the prompt's
+    correct rows; a row without one counts in full. A prompt without a correct row pays nobody, since the length of wrong
+    answers does not tell what a right one needs. A prompt without any row is an InputError; with missing="zero", for a file
+    that covers part of the data, it pays 0."""
 
     def __init__(self, zero_shot: str, tag: str = TAG, tokenizer: Tokenizer | None = None, missing: str = "error"):
         if missing not in ("error", "zero"):
             raise InputError(f"missing={missing!r}: use error or zero")
         self._file, self._tag, self._tokenizer, self._missing = zero_shot, tag, tokenizer, missing
-        spent = {}
+        lengths = {}
         for row in read_zero_shot(zero_shot):
-            found = spent.setdefault(row["prompt"], [])
+            of_prompt = lengths.setdefault(row["prompt"], [])
             if row["correct"]:
                 block = thinking(row["completion"], tag)
-                found.append(_count(row["completion"] if block is None else block, tokenizer))
-        self._needed = {prompt: sum(found) / len(found) if found else 0.0 for prompt, found in spent.items()}
+                of_prompt.append(_count(row["completion"] if block is None else block, tokenizer))
+        self._needed = {prompt: sum(of_prompt) / len(of_prompt) if of_prompt else 0.0 for prompt, of_prompt in lengths.items()}
 
     def check_prompts(self, prompts: dict[str, str]) -> None:
-        """InputError where tasks (name -> prompt) have no rows and missing is "error", for training would end at the first."""
+        """InputError if tasks (name -> prompt) have no rows and missing is "error"."""
         unknown = [name for name, prompt in prompts.items() if prompt not in self._needed]
         if unknown and self._missing == "error":
             raise InputError(f"token_utilisation_reward: {self._file} has no row for {len(unknown)} of the {len(prompts)} tasks, "
-                             f"such as {unknown[0]}; make it with the tasks of this run (eval_runs.py --zero-shot FILE, TASKS, "
-                             "SPLIT and N_TASKS as here), choose tasks that it has, or set missing: zero, which pays others 0")
+                             f"such as {unknown[0]}; make it with the tasks of this run (eval_runs.py --zero-shot FILE, same "
+                             "TASKS, SPLIT and N_TASKS), choose tasks that it covers, or pay 0 for the others: missing: zero")
 
     def __call__(self, samples: Sequence[TrainingSample]) -> list[float]:
-        """What each sample saved; InputError where prompts have no rows and missing is "error"."""
+        """The share that each sample saved; InputError if prompts have no rows and missing is "error"."""
         unknown = sorted({sample.prompt for sample in samples} - self._needed.keys())
         if unknown and self._missing == "error":
             raise InputError(f"{self._file}: {len(unknown)} prompts of this step have no row, the first is {unknown[0][:80]!r}; "
@@ -166,9 +158,9 @@ class TokenUtilisation:
 
 
 def read_zero_shot(path: str) -> list[dict]:
-    """The rows of a zero-shot file; InputError with all lines that are none."""
+    """The rows of a zero-shot file; InputError naming all bad lines."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")    # other line ends may stand inside of JSON's strings
+        lines = Path(path).read_text(encoding="utf-8").split("\n")    # JSON strings may contain other line ends
     except (OSError, ValueError) as error:
         raise InputError(f"zero_shot={path} cannot be read: {error}; eval_runs.py writes such a file") from error
     rows, problems = [], []
@@ -179,7 +171,7 @@ def read_zero_shot(path: str) -> list[dict]:
             row = ()
         if row is not None:
             wrong = [name for name, kind in ZERO_SHOT.items() if not isinstance(row, dict) or not isinstance(row.get(name), kind)]
-            problems += [f"line {number}: {', '.join(wrong)} missing or of another type"] if wrong else []
+            problems += [f"line {number}: {', '.join(wrong)} missing or of the wrong type"] if wrong else []
             rows.append(row)
     if problems or not rows:
         more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""

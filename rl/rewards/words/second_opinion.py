@@ -1,12 +1,12 @@
-r"""What math-verify says of two answers, for those that our own comparison cannot decide: another library's word, not exact.
+r"""A second opinion from math-verify on pairs of answers that our own comparison cannot decide. It is not exact.
 
-It simplifies with sympy, which can take any time and memory and stops itself by signals, which only work in a main thread. So
-it runs in a process of its own, started once, whose CPU time and memory have limits; a question that exceeds them ends that
-process, counts as "no", and the next question starts a new one. Both answers go in as boxed: bare text would be searched for
-anything that looks like an answer.
+math-verify simplifies with SymPy, which can take any amount of time and memory, and its time limit is a signal, which works
+only in a main thread. So it runs in a process of its own, started once, with limited CPU time and memory. A question that
+exceeds them ends the process and counts as "no"; the next question starts a new one. Both answers are passed in a box, since
+bare text would be searched for anything that looks like an answer.
 
-Known to be wrong on: units it does not know (72 clips), 52_8, numbers below 1e-6 of each other. Not for rewards, unless one
-asks for it."""
+Known to be wrong on unknown units (72 clips), on 52_8, and on numbers that differ by less than 1e-6. Rewards use it only on
+request (second_opinion: math-verify)."""
 
 import importlib.util
 import json
@@ -24,16 +24,16 @@ from rl.rewards.words.answers import boxes
 from rl.rewards.words.expressions import MAX_LENGTH
 from rl.settings.paths import ROOT
 
-CPU_S, MEMORY_MB = 5, 1024       # one question; beyond what the process holds after it has loaded everything
-START_S, WALL_FACTOR = 120, 10   # wall clock, for machines that are busy with other things
+CPU_S, MEMORY_MB = 5, 1024       # for one question; the memory in addition to the process's own after loading
+START_S, WALL_FACTOR = 120, 10   # wall-clock limits: at start, and for a question in multiples of CPU_S, for busy machines
 
 
 class SecondOpinion:
-    """second_opinion(prediction, reference) -> bool; a context manager. `unanswered` counts what went beyond the limits."""
+    """A callable (prediction, reference) -> bool and a context manager; `unanswered` counts questions beyond the limits."""
 
     def __init__(self, cpu_s: int = CPU_S, memory_mb: int = MEMORY_MB):
         if importlib.util.find_spec("math_verify") is None:
-            raise InputError("a second opinion needs the package math-verify: pip install math-verify, or do without one")
+            raise InputError("a second opinion needs the package math-verify: pip install math-verify, or leave it out")
         self._limits, self._process, self._lock, self.unanswered = (cpu_s, memory_mb), None, threading.Lock(), 0
 
     def __enter__(self):
@@ -43,7 +43,7 @@ class SecondOpinion:
         self.close()
 
     def __call__(self, prediction: str, reference: str) -> bool:
-        """Whether math-verify takes the prediction for the reference; False where it does not answer within its limits."""
+        """Whether math-verify holds the two equal; False if it does not answer within its limits."""
         if any(len(text) > MAX_LENGTH or boxes(text) or not _is_balanced(text) for text in (prediction, reference)):
             return False
         with self._lock:
@@ -71,15 +71,15 @@ class SecondOpinion:
         return self._line(self._limits[0] * WALL_FACTOR)
 
     def _line(self, seconds):
-        """The next line that it writes; what there is of it when it ends or the time is over."""
-        found, until = b"", time.monotonic() + seconds
-        while not found.endswith(b"\n"):
+        """Its next line of output, or what there is of it when the process ends or time is up."""
+        line, until = b"", time.monotonic() + seconds
+        while not line.endswith(b"\n"):
             ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))
             data = os.read(self._process.stdout.fileno(), 1 << 12) if ready else b""
             if not data:
                 break
-            found += data
-        return found
+            line += data
+        return line
 
     def _start(self):
         self._process = subprocess.Popen(
@@ -87,22 +87,22 @@ class SecondOpinion:
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         if self._line(START_S) != b"ready\n":
             self.close()
-            raise InputError("math-verify does not start; `python -m rl.rewards.words.second_opinion` in the repo says why. Do without "
-                             "it, or pip install --force-reinstall math-verify")
+            raise InputError("math-verify does not start; `python -m rl.rewards.words.second_opinion` in the repo says why. "
+                             "Leave it out, or pip install --force-reinstall math-verify")
 
 
 def _is_balanced(text):
-    """Whether the text closes just the braces that it opens, so that it stays inside of the box it is put in."""
+    """Whether the text's braces match, so that it cannot leave the box that it is put into."""
     return boxes(rf"\boxed{{{text}}}") == [(0, text)]
 
 
 def _serve(cpu_s, memory_mb):
-    """The process's side: a question a line, answered with yes or no."""
+    """The process's main loop: one question a line, answered with yes or no."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)    # whatever else is printed is no answer
+    os.dup2(2, 1)    # nothing that the library prints may pass for an answer
     from math_verify import LatexExtractionConfig, parse, verify
 
-    verify(parse("$1$", parsing_timeout=None), parse("$1$", parsing_timeout=None), timeout_seconds=None)    # loads the rest of it
+    verify(parse("$1$", parsing_timeout=None), parse("$1$", parsing_timeout=None), timeout_seconds=None)    # lazy imports
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + (memory_mb << 20),) * 2)
     config = [LatexExtractionConfig(boxed_match_priority=0)]
