@@ -1,4 +1,4 @@
-"""The comparator's policies, one row each, and hostile shapes that no honest encoder would send."""
+"""The policies of the comparison, one row each, and forged values that no honest encoder would send."""
 
 import math
 
@@ -57,7 +57,7 @@ DIFFERENT = [
     ("one element for a scalar", 3, [3]),
     ("scalar for one element", [3], 3),
     ("a prefix", [1, 2, 3], [1, 2]),
-    ("more than asked", [1], [1, 2]),
+    ("more items than expected", [1], [1, 2]),
     ("another order", [1, 2], [2, 1]),
     ("set for list", [1, 2], SetValue([1, 2])),
     ("list for set", {1, 2}, [1, 2]),
@@ -82,13 +82,13 @@ DIFFERENT = [
 
 @pytest.mark.parametrize("expected, answer", [row[1:] for row in SAME], ids=[row[0] for row in SAME])
 def test_equal_by_policy(expected, answer):
-    """What the policies call equal matches."""
+    """Values that the policies call equal match."""
     assert matches(expected, answer)
 
 
 @pytest.mark.parametrize("expected, answer", [row[1:] for row in DIFFERENT], ids=[row[0] for row in DIFFERENT])
 def test_different_by_policy(expected, answer):
-    """What the policies call different, or what is forged, does not match."""
+    """Values that the policies call different, and forged ones, do not match."""
     assert not matches(expected, answer)
 
 
@@ -101,7 +101,7 @@ def test_different_by_policy(expected, answer):
     ],
 )
 def test_one_element_list(expected, answer, right):
-    """The rule lets [x] stand for an expected scalar x, at the top and only there."""
+    """The rule accepts [x] for an expected scalar x, at the top only."""
     assert matches(expected, answer, Rules(one_element_list=True)) is right
 
 
@@ -119,7 +119,7 @@ def test_strict_types(expected, answer, right):
 
 
 def test_relative_tolerance():
-    """The rule widens what is close to an expected float, at every depth, and nothing else."""
+    """The rule widens the tolerance of expected floats, at every depth, and nothing else."""
     wide = Rules(relative=1e-3)
 
     assert matches(314.15, 314.159, wide) and matches([{"r": 314.15}], [DictValue([["r", 314.159]])], wide)
@@ -137,7 +137,7 @@ def test_depth_of_two_hundred():
 
 
 def test_equal_hashes_cost_nothing():
-    """Keys that all share one hash are only looked up in the expected dict, so size decides before any work is done."""
+    """Keys that all have one hash are only looked up in the expected dict, and the sizes are compared first."""
     forged = DictValue([[i * (2**61 - 1), i] for i in range(100_000)])
 
     assert not matches({"a": 1}, forged)

@@ -1,6 +1,6 @@
-"""A minute of damaged and forged bytes for the side that reads them, the trainer's: no exception, no stall, no wrong pass.
+"""A minute of damaged and forged bytes for the trainer's reader: no exception, no stall, no wrong pass.
 
-FUZZ_SECONDS sets the time, FUZZ_SEED what is tried; a failure prints the seed of its round.
+FUZZ_SECONDS sets the time and FUZZ_SEED the seed; a failure prints the seed of its round.
 """
 
 import json
@@ -14,12 +14,12 @@ import pytest
 from rl.sandbox import VERDICTS, Suite
 from rl.sandbox.compare import Rules, matches
 from rl.sandbox.inside.values import FRAME_CAP, encode
-from rl.sandbox.wire import ResultReader, ProtocolError, parse
+from rl.sandbox.wire import ProtocolError, ResultReader, parse
 
 pytestmark = pytest.mark.slow
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
 SEED = os.environ.get("FUZZ_SEED", "0")
-STALL_S = 0.05    # CPU time, so that a busy machine is no failure
+STALL_S = 0.05    # CPU time, so that a busy machine does not fail the test
 EXPECTED = (["kestrel", [3.25, -7]], {"heron": (1, 2), "ibis": {4, 5}}, 10**40, [[1, 2, 3]] * 40, "wren\u20ac")
 SCRAPS = (b"[", b"]", b"{", b"}", b'"', b"\\", b",", b":", b"0", b"1", b"-", b"e9", b"null", b"true", b"NaN", b"1e999",
           b"Infinity", b'{"i":"', b'{"f":"', b'{"s":[', b'{"d":[[', b'{"u":"', b'{"t":', b"\xff", b"\x00", b"\\ud800",
@@ -37,7 +37,7 @@ def framed(parts):
 
 
 def spoil(data, draw):
-    """The bytes with one thing wrong."""
+    """The bytes with one error in them."""
     at = draw.randrange(len(data) + 1)
     upto = min(len(data), at + draw.choice((1, 2, 4, 30)))
     return draw.choice((
@@ -48,7 +48,7 @@ def spoil(data, draw):
 
 
 def attack(draw):
-    """A transcript spoiled somewhere: inside a message, in a length, or in the order of messages."""
+    """A transcript damaged in a message, in a length, or in the order of messages."""
     parts = frames()
     kind = draw.randrange(4)
     if kind == 0:
@@ -67,11 +67,11 @@ def attack(draw):
 
 
 def same_trees(data):
-    """Whether the values of a transcript, read by another reader, are the honest ones; containers may change their tag."""
+    """Whether the values of a transcript, decoded independently, are the honest ones; containers may have another tag."""
     found, honest = [], [encode(answer) for answer in EXPECTED]
     while len(data) >= 4:
         (size,) = struct.unpack_from("<I", data)
-        if len(data) < 4 + size:    # a last frame that never became whole says nothing
+        if len(data) < 4 + size:    # an incomplete last frame
             break
         message, data = json.loads(data[4:4 + size]), data[4 + size:]
         found += [message[2]] if message[0] == "value" else []
@@ -90,7 +90,7 @@ def same_trees(data):
 
 
 def test_damaged_transcripts():
-    """Whatever arrives, the answer is a verdict of the closed list or "go on"; a pass holds the right values."""
+    """Whatever arrives, the reader gives a known verdict or waits for more; a pass has the right values."""
     suite = Suite("f", tuple((n,) for n in range(len(EXPECTED))), EXPECTED)
     deadline, rounds, passes, slowest = time.process_time() + SECONDS * 0.7, 0, 0, 0.0
     while time.process_time() < deadline:
@@ -126,7 +126,7 @@ def value(draw, depth=0):
 
 
 def test_forged_values():
-    """Against any expected value, any tree that can arrive is compared without an exception and without a stall."""
+    """Any tree that can arrive is compared with any expected value without an exception or a stall."""
     deadline, rounds, equal = time.process_time() + SECONDS * 0.3, 0, 0
     while time.process_time() < deadline:
         name = f"{SEED}/{rounds}"

@@ -1,6 +1,6 @@
-"""The kernel layers: which canary each one stops, the levels that follow, the system call tables, and ordinary users.
+"""The kernel layers: the canaries that each one stops, the resulting levels, the system call tables, ordinary users.
 
-The canaries are the self-test's own and harmless where they get through. Without Linux the file is skipped.
+The canaries are the self-test's own and do no harm when they escape. Skipped where there is no Linux.
 """
 
 import os
@@ -35,7 +35,7 @@ REFERENCE = "def inc(nums):\n    return [n + 1 for n in nums]\n"
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop its uid")
 NOBODY = 65_534
 EVERYTHING = set(selftest.CANARIES)
-# What gets through as root with these layers alone, as measured on Linux 6 with Landlock ABI 7.
+# Canaries that escape from root's sandbox with these layers alone, measured on Linux 6 with Landlock ABI 7.
 AS_ROOT = [
     (0, EVERYTHING),
     (LIMITS_LAYER, EVERYTHING - {"memory"}),
@@ -55,7 +55,7 @@ AS_USER = [
 ]
 
 
-# ------------------------------------------------------------------ ablation
+# ---- ablation --------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def server():
@@ -66,7 +66,7 @@ def server():
 @ROOT_ONLY
 @pytest.mark.parametrize("layers, expected", AS_ROOT)
 def test_what_each_layer_stops(server, layers, expected):
-    """With a layer off its canaries get through, so each canary tests something; with seccomp and limits on, none does."""
+    """Without a layer its canaries escape, so each canary tests something; with seccomp and limits none does."""
     if layers & ~server.hello["have"]:
         pytest.skip(f"this kernel lacks a layer: {server.hello['notes']}")
 
@@ -74,14 +74,14 @@ def test_what_each_layer_stops(server, layers, expected):
 
 
 def as_nobody(arguments):
-    """Run a system Python as an ordinary user, in this repository; skips where that cannot be."""
+    """Run a system Python as an ordinary user in this repository; skips the test where that is impossible."""
     python = "/usr/bin/python3"
     call = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "capture_output": True, "text": True, "cwd": ROOT}
     if os.geteuid() or not os.path.exists(python):
         pytest.skip(f"needs root, and {python}")
     tried = subprocess.run([python, "-B", "-c", "import sys, yaml, rl.errors; print(sys.version_info >= (3, 11))"], **call)
     if tried.stdout != "True\n":
-        pytest.skip(f"needs a {python} of 3.11 or later with PyYAML that can read this folder as nobody: {tried.stderr[-200:]}")
+        pytest.skip(f"needs {python} 3.11 or later with PyYAML, and a folder that nobody can read: {tried.stderr[-200:]}")
     return subprocess.run([python, "-B", *arguments], **call)
 
 
@@ -102,9 +102,9 @@ def test_what_each_layer_stops_for_a_user():
     assert [set(row.split()) for row in rows[: len(AS_USER)]] == [expected for _, expected in AS_USER]
 
 
-@pytest.mark.skipif(not ATTEMPTS.exists(), reason="the collection of attempts lies outside this repository")
+@pytest.mark.skipif(not ATTEMPTS.exists(), reason="the attempts are not part of this repository")
 def test_collected_attempts_as_a_user():
-    """Every collected attempt gets an expected verdict also when grader and candidate are the same ordinary user."""
+    """Every collected attempt gets an expected verdict when grader and candidate are the same ordinary user."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         shutil.copyfile(ATTEMPTS, f"{folder}/attempts.jsonl")
@@ -113,23 +113,23 @@ def test_collected_attempts_as_a_user():
     assert done.returncode == 0 and "0 false passes, 0 false rejects" in done.stdout, done.stdout + done.stderr
 
 
-def test_deaf_canaries_are_trouble(server, monkeypatch):
-    """Where the canaries find no way to the C library nothing is proved, and the level is none, not strong."""
+def test_canaries_that_cannot_try_are_a_problem(server, monkeypatch):
+    """Canaries that do not find the C library prove nothing, so the level is none, not strong."""
     monkeypatch.setattr(selftest, "_PROGRAM", selftest._PROGRAM.replace("CDLL", "NoSuchClass"))
     working, problems = selftest.examine(server, ALL_LAYERS)
 
     assert problems and selftest.level(working, problems, os.geteuid() == 0) == "none"
 
 
-# ------------------------------------------------------------------ levels
+# ---- levels ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("layers, level", [
     (LIMITS_LAYER | SECCOMP_LAYER | UID_LAYER, "good"), (LIMITS_LAYER | LANDLOCK_LAYER | UID_LAYER, "weak"),
     (LIMITS_LAYER, "none"), (SECCOMP_LAYER | LANDLOCK_LAYER | UID_LAYER, "none"),
 ])
 def test_levels(layers, level):
-    """Without Landlock the sandbox is good, without seccomp weak, without either or without limits none; the lower two
-    refuse unless told, and then say so in the description that every result carries."""
+    """Without Landlock the sandbox is good, without seccomp weak, without both or without limits none. The lower two need
+    ALLOW_WEAK_SANDBOX, and the description says so."""
     if level in ("weak", "none"):
         with pytest.raises(SandboxError, match=f"sandbox {level}.*ALLOW_WEAK_SANDBOX"):
             Sandbox(workers=1, layers=layers)
@@ -140,22 +140,22 @@ def test_levels(layers, level):
 
 
 def test_description_names_every_layer():
-    """The line for the log has the level, the layers, the interpreter and the number of workers."""
+    """The description has the level, the layers, the Python version and the number of workers."""
     with Sandbox(workers=2) as box:
         assert all(word in box.description for word in (box.level, "seccomp", "landlock", "uid", "python 3.", "2 workers"))
 
 
 def test_other_systems_are_refused(monkeypatch):
-    """Elsewhere than on Linux the sandbox says where it can be run."""
+    """On other systems the sandbox says where it can run."""
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(SandboxError, match="darwin: the sandbox needs Linux.*virtual machine.*WSL2"):
         Sandbox(workers=1)
 
 
-# ------------------------------------------------------------------ system calls
+# ---- system calls ----------------------------------------------------------------------------------------------------
 
 def test_seccomp_tables():
-    """Both tables allow nothing that opens, forks or signals; the jumps stay in the program."""
+    """No table allows a call that opens, forks or signals; every jump stays inside the program."""
     forbidden = {"x86_64": (2, 56, 57, 58, 59, 62, 101, 257, 435), "aarch64": (56, 220, 221, 129, 117, 435)}
     for machine in MACHINES:
         allowed = allowed_numbers(machine)
@@ -167,12 +167,12 @@ def test_seccomp_tables():
         assert steps[-2][4:] == (0x00050001).to_bytes(4, "little")  # falling through is EPERM
 
 
-# aarch64 has the numbers of the kernel's generic table.
+# aarch64 uses the kernel's generic table.
 @pytest.mark.parametrize("machine, header", [
     ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "/usr/include/asm-generic/unistd.h"),
 ])
 def test_seccomp_numbers_are_the_kernels(machine, header):
-    """Every number of the table has, in the kernel's own header, the name that the table gives it."""
+    """Every number in the table has the same name in the kernel's own header."""
     if not os.path.exists(header):
         pytest.skip(f"{header} is not installed")
     found = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", Path(header).read_text()))
@@ -183,8 +183,8 @@ def test_seccomp_numbers_are_the_kernels(machine, header):
 
 
 @pytest.mark.parametrize("machine, header, word", [("x86_64", "EM_X86_64", 62), ("aarch64", "EM_AARCH64", 183)])
-def test_architecture_words_are_the_kernels(machine, header, word):
-    """The architecture word is the ELF machine number with the 64-bit and little-endian bits, as linux/audit.h has it."""
+def test_audit_arch_is_the_kernels(machine, header, word):
+    """AUDIT_ARCH is the ELF machine number with the 64-bit and little-endian bits, as in linux/audit.h."""
     elf = Path("/usr/include/linux/elf-em.h")
     if not elf.exists():
         pytest.skip(f"{elf} is not installed")

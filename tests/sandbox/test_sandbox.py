@@ -1,6 +1,6 @@
-"""The sandbox as a whole: verdicts of honest and hostile programs, timeouts, broken servers, and what is left behind.
+"""The sandbox as a whole: verdicts of honest and hostile programs, timeouts, broken servers, leftovers.
 
-Hostile rows only ever touch a canary inside tmp_path. The kernel is Linux's own: without it the file is skipped.
+Hostile programs only ever touch a file in tmp_path. Skipped where there is no Linux.
 """
 
 import json
@@ -32,7 +32,7 @@ ATTEMPTS = ROOT.parent / "shared" / "sandbox" / "attempts.jsonl"
 REFERENCE = "def inc(nums):\n    return [n + 1 for n in nums]\n"
 RIGHT = "    return [n + 1 for n in nums]\n"
 HANG = "def inc(nums):\n    while True:\n        pass\n"
-# Reaches the real modules from a whitelisted one, as attacks do.
+# Reaches the real modules through a whitelisted one, as attacks do.
 REACH = """
 import random
 os = random._os
@@ -69,7 +69,7 @@ def wait_until(condition, seconds=60.0):
     return condition()
 
 
-# ------------------------------------------------------------------ verdicts
+# ---- verdicts --------------------------------------------------------------------------------------------------------
 
 HONEST = {
     "type hints": "def inc(nums: list[int]) -> list[int]:\n" + RIGHT,
@@ -118,7 +118,7 @@ HONEST = {
     "static method class": "class Solution:\n    @staticmethod\n    def inc(nums):\n        return [n + 1 for n in nums]",
     "main guard": "def inc(nums):\n" + RIGHT + "if __name__ == '__main__':\n    raise SystemExit(inc(input()))",
     "partial": "import functools\ndef add(k, nums):\n    return [n + k for n in nums]\ninc = functools.partial(add, 1)",
-    "shadows the names we use": "int = str = list = dict = tuple = type = len = None\nimport json\njson_dumps = json.dumps\n"
+    "shadows builtins": "int = str = list = dict = tuple = type = len = None\nimport json\njson_dumps = json.dumps\n"
               "def inc(nums):\n" + RIGHT,
     "catches everything": "def inc(nums):\n"
               "    try:\n        return [n + 1 for n in nums]\n    except BaseException:\n        return None",
@@ -127,7 +127,7 @@ HONEST = {
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_programs_pass(box, suite, name):
-    """Right programs in the many shapes people write pass."""
+    """Right programs pass, in all the forms that people write."""
     result = box.grade([(HONEST[name], suite)])[0]
 
     assert (result.verdict, result.passed, result.total) == ("pass", 4, 4), result
@@ -171,23 +171,23 @@ FAILING = {
 
 @pytest.mark.parametrize("expected, index", [(kind, i) for kind in FAILING for i in range(len(FAILING[kind]))])
 def test_failing_programs_get_their_verdict(box, suite, expected, index):
-    """Each way to fail has its own word, and none of them is an exception of the grader or a pass."""
-    limit = 0.1 if expected == "timeout" else suite.case_cpu_s  # only to be quick
+    """Each way to fail has its own verdict; none is a pass or an exception of the grader."""
+    limit = 0.1 if expected == "timeout" else suite.case_cpu_s  # only for speed
     result = box.grade([(FAILING[expected][index], replace(suite, case_cpu_s=limit))])[0]
 
     assert result.verdict == expected, result
 
 
-def test_verdict_words_are_closed():
-    """Every verdict that the tests or the reader know is in VERDICTS."""
+def test_every_verdict_is_tested():
+    """The tests cover every verdict in VERDICTS, and no other."""
     assert {*FAILING, "pass", "internal_error"} == set(VERDICTS)
 
 
-@pytest.mark.skipif(not ATTEMPTS.exists(), reason="the collection of attempts lies outside this repository")
+@pytest.mark.skipif(not ATTEMPTS.exists(), reason="the attempts are not part of this repository")
 def test_collected_attempts():
-    """Every attempt of the collection gets one of the verdicts noted with it, and leaves nothing behind."""
+    """Every collected attempt gets one of its expected verdicts and leaves nothing behind."""
     tasks, attempts = read(str(ATTEMPTS))
-    with Sandbox(workers=2, case_cpu_s=0.3) as box:  # half the usual limit, only to be quick
+    with Sandbox(workers=2, case_cpu_s=0.3) as box:  # below the usual limit, only for speed
         results, problems = grade_file(box, tasks, attempts)
     wrong = [(row["name"], result.verdict, row["expected"], result.detail)
              for row, result in zip(attempts, results, strict=True) if result.verdict not in row["expected"]]
@@ -195,7 +195,7 @@ def test_collected_attempts():
     assert wrong == [] and not any(problems)
 
 
-# ------------------------------------------------------------------ attacks on what is outside
+# ---- attacks on the world outside ------------------------------------------------------------------------------------
 
 ATTACKS = {
     "create": "os.close(os.open(PATH + '.new', os.O_CREAT | os.O_WRONLY, 0o600))",
@@ -211,9 +211,9 @@ ATTACKS = {
 @pytest.mark.parametrize("name", ATTACKS)
 @pytest.mark.parametrize("armed", [True, False], ids=["armed", "bare"])
 def test_files_are_out_of_reach(box, suite, tmp_path, name, armed):
-    """No attack reaches the canary file; with all kernel layers off each one does, so the test can fail."""
+    """No attack reaches the file; without kernel layers each one does, so the test can fail."""
     if not armed and os.geteuid() != 0:
-        pytest.skip("the bare run needs root, else tmp_path may be closed for other reasons")
+        pytest.skip("the bare run needs root: others may be kept out of tmp_path by its permissions")
     canary = tmp_path / "canary"
     canary.write_text("alive")
     source = REACH + f"PATH = {str(canary)!r}\ndef inc(nums):\n    {ATTACKS[name]}\n" + RIGHT
@@ -234,14 +234,14 @@ def test_files_are_out_of_reach(box, suite, tmp_path, name, armed):
     "libc.shmget(0, 4096, 0o1600) >= 0", "libc.mprotect(0, 4096, 7) == 0", "libc.inotify_init() >= 0",
 ])
 def test_system_calls_outside_the_list_fail(box, suite, call):
-    """A call that honest programs do not need returns an error and the process lives on to answer wrongly."""
+    """A call that honest programs do not need returns an error, and the process lives on to give a wrong answer."""
     source = REACH + f"libc = cdll()\ndef inc(nums):\n    return [n + 1 for n in nums] if {call} else 'refused'\n"
 
     assert verdict(box, suite, source) == "wrong_answer"
 
 
 def test_child_sees_nothing_of_the_trainer(box, suite):
-    """The environment is empty, no foreign descriptor is open, and no answer lies in the child's memory."""
+    """The environment is empty, no other descriptor is open, and no expected answer is in the child's memory."""
     answers = box.expect("def inc(nums):\n    return ['expected-secret'] + nums", "inc", [([],)])
     source = REACH + """
 gc = os.sys.modules["gc"]
@@ -263,7 +263,7 @@ def inc(nums):
     assert result.verdict == "wrong_answer" and "'clean'" in result.detail, result
 
 
-# ------------------------------------------------------------------ limits
+# ---- limits ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("neighbours", [0, pytest.param(8, marks=pytest.mark.slow)])
 def test_time_limit_is_cpu_time(box, suite, neighbours):
@@ -283,7 +283,7 @@ def test_time_limit_is_cpu_time(box, suite, neighbours):
 
 @pytest.mark.parametrize("busy_s, least, most", [(0.0, 0.1, 0.2), (0.015, 0.3, 0.5), (0.1, 0.5, 0.5)])
 def test_time_limit_follows_the_reference(box, busy_s, least, most):
-    """A case may take 20 times what the reference took for all, between 0.1 s and the sandbox's own limit."""
+    """A case may take 20 times as long as the reference took for all, between 0.1 s and the sandbox's own limit."""
     source = f"import time\ndef f(n):\n    end = time.process_time() + {busy_s} * (n == 2)\n" \
              "    while time.process_time() < end: pass\n    return n\n"
     suite = box.expect(source, "f", [(n,) for n in range(4)])
@@ -292,7 +292,7 @@ def test_time_limit_follows_the_reference(box, busy_s, least, most):
 
 
 def test_policy_overrides_the_time_limit(box):
-    """A suite may have its own limit, and is ended by it."""
+    """A suite may have its own limit."""
     quick = box.expect(REFERENCE, "inc", [([1],)], case_cpu_s=0.05)
     result = box.grade([(HANG, quick)])[0]
 
@@ -300,7 +300,7 @@ def test_policy_overrides_the_time_limit(box):
 
 
 def test_whole_candidate_has_a_limit(box, monkeypatch):
-    """Many cases, each within its own limit, together still end at the limit of the whole."""
+    """Many cases, each within its own limit, are stopped at the limit of the whole candidate."""
     monkeypatch.setattr(sandbox_server, "TOTAL_CPU_S", 0.3)
     suite = box.expect("def f(n):\n    return n", "f", [(i,) for i in range(50)])
     result = box.grade([("def f(n):\n    for _ in range(1_000_000): pass\n    return n", suite)])[0]
@@ -324,14 +324,14 @@ class FakeMeter:
     ("setup", 0.0, 0.6, True, True),
 ])
 def test_clock_rules(monkeypatch, phase, cpu_s, wall_s, running, over):
-    """CPU time decides; wall time ends a sleeper at four times the limit and a starved process only much later."""
+    """CPU time decides; wall time stops a sleeping process at four times the limit, a starved one only much later."""
     monkeypatch.setattr(sandbox_server, "_is_running", lambda pid: running)
 
     assert (_time_left(phase, FakeMeter(cpu_s, wall_s), 0.5) <= 0) is over
 
 
 def test_meter_reads_another_process():
-    """The meter's CPU clock moves with a busy child and keeps its last value after the child has gone."""
+    """The meter's CPU clock follows a busy child and keeps its last value once the child has ended."""
     child = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
     try:
         meter = Meter(child.pid)
@@ -342,15 +342,15 @@ def test_meter_reads_another_process():
     assert meter.read() > 0.05
 
 
-# ------------------------------------------------------------------ making suites
+# ---- making suites ---------------------------------------------------------------------------------------------------
 
 def test_expected_answers_are_the_references(suite):
-    """Each case's expected answer is the reference's to that very input."""
+    """Each case's expected answer is the reference's answer to that input."""
     assert suite.expected == ([], [2], [2, 3, 4], [10**30 + 1, 0]) and suite.inputs[1] == ([1],)
 
 
 def test_no_cases_is_an_error(box):
-    """A suite without cases would pass everything, so it cannot be made."""
+    """A suite without cases would pass everything, so it is refused."""
     with pytest.raises(SandboxError, match="no inputs"):
         box.expect(REFERENCE, "inc", [])
     with pytest.raises(SandboxError, match="0 inputs"):
@@ -364,14 +364,14 @@ def test_no_cases_is_an_error(box):
     ("def inc(nums):\n    return {1: object()}", "'object' has no encoding"), ("x = 1", "no_function"),
 ])
 def test_bad_reference_is_an_error(box, source, words):
-    """A reference that fails on one of its own inputs is reported with the verdict, never used."""
+    """A reference that fails on one of its inputs is reported with its verdict, never used."""
     with pytest.raises(ReferenceFails, match=words) as failed:
         box.expect(source, "inc", [([1],), ([],)])
     assert failed.value.verdict in VERDICTS[1:]
 
 
 def test_a_suite_may_be_lenient_on_floats(box):
-    """The tolerance is the suite's: the same program passes one and fails the other, also from memory."""
+    """The tolerance belongs to the suite: one program passes one suite and fails the other, also from the cache."""
     source = "def inc(nums):\n    return 3.1415 * nums[0]"
     exact, wide = box.expect(source, "inc", [([2],)]), box.expect(source, "inc", [([2],)], relative=1e-3)
     answer = "def inc(nums):\n    return 3.14159265 * nums[0]"
@@ -382,13 +382,13 @@ def test_a_suite_may_be_lenient_on_floats(box):
 
 @pytest.mark.parametrize("value", [object(), b"x", lambda: 1, [{1: (2, range(3))}]])
 def test_inputs_must_be_plain(box, value):
-    """An input that cannot travel is named before anything runs."""
+    """An input that cannot be sent is named before anything runs."""
     with pytest.raises(SandboxError, match="input 1 is not made of plain values"):
         box.expect(REFERENCE, "inc", [([1],), (value,)])
 
 
 def test_inputs_arrive_as_they_were(box):
-    """Every plain type arrives with its own type, fresh for each case."""
+    """Every plain value arrives with its own type."""
     values = (None, True, 7, 10**40, 0.1, "é\ud800", [1], (1,), {1}, frozenset({1}), {(1, 2): {"a": None}})
     source = "def kinds(*values):\n    return [type(v).__name__ for v in values], values"
     kinds, back = box.expect(source, "kinds", [values]).expected[0]
@@ -396,10 +396,10 @@ def test_inputs_arrive_as_they_were(box):
     assert kinds == [type(value).__name__ for value in values] and back == values
 
 
-# ------------------------------------------------------------------ batches
+# ---- batches ---------------------------------------------------------------------------------------------------------
 
 def test_order_and_company_do_not_matter(suite):
-    """Shuffled, repeated and mixed with hostile neighbours, each program keeps the verdict it gets alone."""
+    """Shuffled, repeated and beside hostile programs, each program gets the verdict that it gets alone."""
     sources = [*HONEST.values()][:12] + [rows[0] for kind, rows in FAILING.items() if kind != "timeout"]
     with Sandbox(workers=1) as alone:
         first = {source: alone.grade([(source, suite)])[0].verdict for source in sources}
@@ -411,8 +411,8 @@ def test_order_and_company_do_not_matter(suite):
     assert [result.verdict for result in results] == [first[source.removesuffix("\n# again")] for source in mixed]
 
 
-def test_equal_jobs_run_once(suite):
-    """Equal (source, suite) pairs fork one child, in the same call and in later ones; another suite is another job."""
+def test_equal_pairs_run_once(suite):
+    """Equal (source, suite) pairs fork one child, in the same call and in later ones; another suite forks another."""
     with Sandbox(workers=1) as box:
         (server,) = box._pool.servers
         before = server.forks
@@ -425,7 +425,7 @@ def test_equal_jobs_run_once(suite):
 
 
 def test_empty_batch_and_flags(box, suite):
-    """An empty batch is fine; flags name suspicious words and blocked imports without touching the verdict."""
+    """An empty batch is fine; flags report suspicious names and blocked imports and never change the verdict."""
     source = "try:\n    import os\nexcept ImportError:\n    pass\nx = ().__class__.__subclasses__\ndef inc(nums):\n" + RIGHT
     result = box.grade([(source, suite)])[0]
 
@@ -435,14 +435,14 @@ def test_empty_batch_and_flags(box, suite):
 
 
 def test_printed_text_is_kept_short(box, suite):
-    """What a candidate prints goes nowhere but into the first 2 KiB of the record."""
+    """Of what a candidate prints the first 2 KiB are kept in its result."""
     result = box.grade([("def inc(nums):\n    print('y' * 1500, nums)\n" + RIGHT, suite)])[0]
 
     assert result.verdict == "pass" and len(result.stdout) == 2048 and result.stdout.startswith("yyy")
 
 
 def test_server_killed_in_a_batch(suite):
-    """A fork server that dies is replaced, its candidate is run again, and the batch finishes as if nothing was."""
+    """A fork server that dies is replaced, its candidate runs again, and the batch finishes normally."""
     with Sandbox(workers=2) as box:
         slow = "import time\ndef inc(nums):\n    time.sleep(0.05)\n" + RIGHT
         jobs = [(f"{slow}# {i}", suite) for i in range(6)]
@@ -456,8 +456,8 @@ def test_server_killed_in_a_batch(suite):
         assert old[0] not in box.server_pids() and len(box.server_pids()) == 2
 
 
-def test_sandbox_that_cannot_start_again(suite, monkeypatch):
-    """When even a fresh server breaks, the verdict is internal_error, which is remembered for nobody, and life goes on."""
+def test_job_that_breaks_two_servers(suite, monkeypatch):
+    """When a fresh server breaks too the verdict is internal_error, which is not cached, and later batches work."""
     with Sandbox(workers=1) as box:
         real, calls = Server.run, []
 
@@ -513,14 +513,14 @@ def test_killed_trainer_takes_everything_along():
 
 
 def test_ctrl_c_ends_a_batch(suite):
-    """KeyboardInterrupt out of grade leaves no server and no child; the closed sandbox says so."""
+    """A KeyboardInterrupt in grade leaves no server and no child; the sandbox is closed then."""
     with Sandbox(workers=2, case_cpu_s=5.0) as box:
         patient = Suite("inc", suite.inputs, suite.expected, case_cpu_s=5.0)
         pids = box.server_pids()
         main = threading.main_thread().ident
 
         def interrupt():
-            wait_until(lambda: all(map(descendants, pids)))    # both at work, so grade has begun
+            wait_until(lambda: all(map(descendants, pids)))    # both have a child, so grade has begun
             signal.pthread_kill(main, signal.SIGINT)
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
@@ -531,7 +531,7 @@ def test_ctrl_c_ends_a_batch(suite):
 
 
 def test_beside_jax_threads(suite):
-    """A process that has run JAX can start a sandbox and grade; os.fork is never called in it."""
+    """A process that has run JAX can start a sandbox and grade, and never forks."""
     jax = pytest.importorskip("jax")
     forks = []
     os.register_at_fork(before=lambda: forks.append(1))
@@ -542,14 +542,14 @@ def test_beside_jax_threads(suite):
 
 
 def test_import_stays_light():
-    """Importing the sandbox loads neither JAX nor NumPy, so the command starts at once and nothing of them can be forked."""
+    """Importing the sandbox loads neither JAX nor NumPy, so the command starts at once."""
     program = "import rl.sandbox, sys; sys.exit(any(name in sys.modules for name in ('jax', 'numpy')))"
 
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
 
 
 def test_server_that_cannot_start(monkeypatch, tmp_path):
-    """A server that fails at its start reports its own last words."""
+    """A server that does not start is reported with its own error output."""
     broken = tmp_path / "worker.py"
     broken.write_text("raise RuntimeError('no such kernel')")
     monkeypatch.setattr(sandbox_server, "WORKER_FILE", broken)
@@ -558,10 +558,10 @@ def test_server_that_cannot_start(monkeypatch, tmp_path):
         Sandbox(workers=1)
 
 
-# ------------------------------------------------------------------ the command
+# ---- the command -----------------------------------------------------------------------------------------------------
 
 def test_command_reports_differences(tmp_path, capsys):
-    """One line per unexpected verdict and exit status 1; 0 when all is as expected; 2 for a file it cannot use."""
+    """A line per unexpected verdict and exit status 1; 0 when all are as expected; 2 for an unusable file."""
     tasks = {"tasks": {"inc": {"entry_point": "inc", "reference": REFERENCE, "cases": [[[1]], [[]]]}}}
     row = {"name": "plain", "kind": "honest", "task": "inc", "entry_point": "inc", "code": REFERENCE, "expected": ["pass"],
            "check": ["no_leftover_process", "grader_alive", f"no_file:{tmp_path}/none"]}

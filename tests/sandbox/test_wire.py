@@ -1,4 +1,4 @@
-"""The reader of a candidate's bytes: honest transcripts are understood, everything else is a verdict and never a pass."""
+"""The reader of a candidate's bytes: honest transcripts are read, everything else gets a verdict, never a pass."""
 
 import collections
 import enum
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rl.sandbox import Suite
 from rl.sandbox.compare import Unsupported, matches
 from rl.sandbox.inside.values import FRAME_CAP, LENGTH, MAX_DEPTH, MAX_INT_BITS, TooLarge, decode, encode
-from rl.sandbox.wire import ENDINGS, ResultReader, ProtocolError, native, parse
+from rl.sandbox.wire import ENDINGS, ProtocolError, ResultReader, native, parse
 
 KEYS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.floats(allow_nan=False))
 VALUES = st.recursive(
@@ -48,7 +48,7 @@ def examine(data, expected, cut=1 << 20):
 @given(VALUES)
 @settings(max_examples=200, deadline=None)
 def test_values_survive_both_directions(value):
-    """A plain value comes back as itself through the reader of untrusted trees and through the trusting one."""
+    """A plain value survives both the reader of untrusted trees and the trusting decoder."""
     tree = json.loads(json.dumps(encode(value)))
 
     assert matches(value, parse(json.dumps(["value", 0, tree]).encode())[2])
@@ -69,7 +69,7 @@ def test_honest_transcript_is_done(cut):
 @given(st.binary(max_size=300))
 @settings(max_examples=300, deadline=None)
 def test_random_bytes_never_pass(data):
-    """Noise, with or without an honest start, is a verdict or leaves the reader unfinished."""
+    """Noise, with or without an honest start, gets a verdict or leaves the reader unfinished."""
     for prefix in (b"", frame(["ready"]), frame(["ready"]) + frame(["loaded"])):
         for tail in (data, frame(data)):
             reader, ended = examine(prefix + tail, [7])
@@ -79,7 +79,7 @@ def test_random_bytes_never_pass(data):
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 @settings(max_examples=300, deadline=None)
 def test_damaged_transcripts_never_pass_wrongly(position, rng):
-    """With one byte changed, dropped or doubled, done is reached only if every answer still equals the expected one."""
+    """With one byte changed, dropped or doubled, only right answers reach the phase done."""
     answers = [[1, 22, 333], ("a", {5: 6.5})]
     data = bytearray(transcript(answers))
     position %= len(data)
@@ -92,7 +92,7 @@ def test_damaged_transcripts_never_pass_wrongly(position, rng):
 
 
 def test_truncated_transcripts_are_unfinished():
-    """A transcript cut anywhere before its end never counts as done."""
+    """A transcript cut anywhere before its end is never done."""
     data = transcript([5, [6]])
 
     assert all(examine(data[:size], [5, [6]])[0].phase != "done" for size in range(len(data)))
@@ -144,20 +144,20 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_forged_frames_crash(name):
-    """Malformed, early, repeated or self-praising frames end the reader as crash; well-formed text is only wrong."""
+    """Malformed, early, repeated or self-praising frames are a crash; a well-formed wrong answer is only wrong."""
     reader, ended = examine(frame(["ready"]) + frame(["loaded"]) + frame(BOMBS[name]), [7])
 
     assert ended[0] == ("wrong_answer" if name == "brackets in a text" else "crash") and reader.phase == "cases"
 
 
 def test_extra_frames_after_the_end_crash():
-    """All answers right and then one frame more is a broken protocol, not a pass."""
+    """One frame more after right answers is a broken protocol, not a pass."""
     assert examine(transcript([7]) + frame(["end", "", 0]), [7])[1][0] == "crash"
     assert examine(transcript([7]) + frame(["exception", "late"]), [7])[1][0] == "crash"
 
 
 def test_sizes_are_checked_before_reading():
-    """A header that promises too much, or too much in all, is output_too_large before the bytes are there."""
+    """A header that announces too much is output_too_large before its bytes arrive; so is too much in all."""
     start = frame(["ready"]) + frame(["loaded"])
     pads = b"".join(frame(["value", index, "x" * (FRAME_CAP - 100)]) for index in range(9))
 
@@ -166,14 +166,14 @@ def test_sizes_are_checked_before_reading():
 
 
 def test_fault_counts_only_before_the_candidate_runs():
-    """Our own side's fault is believed as the first frame; every ending that a candidate may forge is a plain failure."""
+    """A fault counts as the first frame only; every ending that a candidate can forge is a plain failure."""
     assert examine(frame(["fault", "no seccomp"]), [7])[1][0] == "fault"
     assert examine(frame(["loaded"]), [7])[1][0] == "fault"
     assert {examine(frame(["ready"]) + frame([kind, "x"]), [7])[1][0] for kind in ENDINGS} == set(ENDINGS)
 
 
 def test_encoder_takes_base_contents_and_asks_no_subclass():
-    """Honest subclasses travel by their base contents; every overridden method of a liar stays uncalled."""
+    """Subclasses are encoded by their base contents; their overridden methods are never called."""
 
     def lie(*_args):
         raise AssertionError("a method of the value's own class was called")
@@ -191,7 +191,7 @@ def test_encoder_takes_base_contents_and_asks_no_subclass():
 
 
 def test_encoder_is_not_fooled_about_types():
-    """A false __class__, a lying metaclass and objects that cannot be data all become unsupported."""
+    """A false __class__, a lying metaclass and objects that are not data all become Unsupported."""
 
     class Meta(type):
         __mro__ = property(lambda cls: (cls, list, object))
@@ -218,13 +218,13 @@ def test_encoder_is_not_fooled_about_types():
     lambda: [1 << 2_000_000] * 3,
 ])
 def test_encoder_caps(make):
-    """Too many nodes, characters or bits are refused before they are built into text."""
+    """Too many nodes, characters or bits are refused before any text is built."""
     with pytest.raises(TooLarge):
         encode(make())
 
 
 def test_encoder_depth():
-    """MAX_DEPTH levels travel, whichever container; one more, or a list inside itself, does not."""
+    """MAX_DEPTH levels of any container are encoded; one more, or a list inside itself, is refused."""
     for wrap in (lambda value: [value], lambda value: (value,), lambda value: {1: value}):
         value = 1
         for _ in range(MAX_DEPTH):
@@ -240,7 +240,7 @@ def test_encoder_depth():
 
 
 def test_deep_trees_are_refused_before_the_scanner():
-    """Nesting beyond the cap is a ProtocolError whatever the interpreter's recursion limit is."""
+    """Nesting beyond the cap is a ProtocolError, whatever the recursion limit."""
     with pytest.raises(ProtocolError, match="deep"):
         parse(b"[" * 5000 + b"]" * 5000)
     assert parse(b'["' + b"[" * 5000 + b'"]') == ["[" * 5000]
@@ -263,19 +263,19 @@ def test_random_trees_never_raise():
 
 
 @pytest.mark.parametrize("data", [
-    b'["' + b"[[" * 400 + b'"\\' * 500_000,               # quotes without end: each may be looked at once only
+    b'["' + b"[[" * 400 + b'"\\' * 500_000,               # unterminated quotes: each byte may be looked at only once
     b'["' * 500_000, b"[" * 1_000_000, b'["value",0,[' + b"[]," * 340_000 + b"1]]",
 ], ids=["open_quotes", "quotes_and_brackets", "brackets", "flat"])
 def test_large_frames_take_linear_time(data):
-    """A frame made to be slow to read is read at once; with a reader of quadratic time this test does not end."""
+    """Frames made to be slow to read take no time; with a reader of quadratic time this test would not end."""
     try:
         parse(data)
     except ProtocolError:
         pass
 
 
-def test_no_answer_longer_than_a_right_one_is_read():
-    """A frame over its case's length is a wrong answer from its header alone; other messages are small or a crash."""
+def test_answers_longer_than_any_right_one_are_not_read():
+    """A frame over its case's limit is a wrong answer by its header alone; any other large message is a crash."""
     for phase, messages in (("cases", [["ready"], ["loaded"]]), ("load", [["ready"]])):
         reader = ResultReader(1, lambda index, value: pytest.fail("the answer was read"), max_bytes=[20_000])
         assert reader.feed(b"".join(frame(message) for message in messages)) is None and reader.phase == phase
@@ -284,7 +284,7 @@ def test_no_answer_longer_than_a_right_one_is_read():
 
 
 def test_max_bytes_leaves_room_for_every_right_answer():
-    """Floats for ints, tuples for lists and escapes are the longest forms of a right answer, and they are read."""
+    """Floats for ints, tuples for lists and escapes are the longest forms of a right answer, and fit."""
     for expected, answer in [([1] * 5000, tuple([1.0] * 5000)), ("\x7f\u20ac" * 4000,) * 2, ({7: (0.1,)}, {7.0: [0.1]}),
                              ([[]] * 3000, ((),) * 3000), ([True] * 4000, [1.0] * 4000), (2**53, float(2**53))]:
         suite = Suite("f", ((1,),), (expected,))
