@@ -1,5 +1,5 @@
-"""Answers that are code, against rl/rewards/gym/scoring.py: nothing gets out, nothing hangs, and the answers beside them keep
-their scores. The scorers of these families run the answer; that they do, unlocked, is shown first."""
+"""Answers that are code, against rl/rewards/gym/scoring.py: nothing escapes or hangs, and the answers around them keep their
+scores. The scorers of these families run the answer as code; the first test shows that they do when nothing is locked."""
 import json
 import os
 import signal
@@ -26,18 +26,18 @@ def gym():
 
 @pytest.fixture(scope="module")
 def question(gym):
-    """One of a family that gives an answer to Python's eval."""
+    """A question of a family that passes the answer to Python's eval."""
     return gym.questions(Family("string_insertion"), [1])[0]
 
 
 @pytest.fixture(scope="module")
 def innocent(gym):
-    """Questions of the same and of another family, to stand beside hostile answers."""
+    """Questions of the same family and of another, to be scored together with hostile answers."""
     return gym.questions(Family("string_insertion"), [2, 3]) + gym.questions(Family("gcd"), [43, 44])
 
 
-def beside(gym, innocent, question, answer):
-    """The hostile answer's score; right answers before and behind it must be right, and a wrong one wrong."""
+def score_among(gym, innocent, question, answer):
+    """The hostile answer's score; right answers before and after it must be right, and a wrong one wrong."""
     wrong = (innocent[0], "wrong")
     pairs = [(innocent[0], innocent[0].answer), (innocent[2], innocent[2].answer), (question, answer), wrong,
              (innocent[1], innocent[1].answer), (innocent[3], innocent[3].answer)]
@@ -49,14 +49,14 @@ def beside(gym, innocent, question, answer):
 
 
 def test_these_answers_do_run_unlocked(tmp_path):
-    """Else the tests below would prove nothing: the package by itself creates the files."""
+    """Otherwise the tests below would prove nothing: the package by itself creates the files."""
     oracle({name: [[1], [f"open({str(tmp_path / name)!r}, 'w')"]] for name in RUN_ANSWERS})
 
     assert sorted(os.listdir(tmp_path)) == sorted(RUN_ANSWERS)
 
 
 def test_no_answer_opens_a_file(gym, tmp_path):
-    """Nothing is created and nothing read, in all families that run answers, and each attempt is told of."""
+    """In all families that run answers nothing is created or read, and each attempt is reported."""
     os.chmod(tmp_path, 0o777)
     (tmp_path / "there").write_text("kept")
     os.chmod(tmp_path / "there", 0o666)
@@ -70,15 +70,15 @@ def test_no_answer_opens_a_file(gym, tmp_path):
 
 @pytest.mark.parametrize("family", ["string_insertion", "countdown", "simple_integration"])
 def test_an_endless_answer_is_late_alone(gym, innocent, family):
-    """Late with its time, whatever the scorer catches, and its neighbours are not even scored again."""
+    """Only the endless answer times out, whatever its scorer catches."""
     question, = gym.questions(Family(family), [1])
-    score = beside(gym, innocent, question, "9**9**9")
+    score = score_among(gym, innocent, question, "9**9**9")
 
     assert score.failed == "timeout" and score.raw == 0
 
 
-def test_an_endless_answer_without_brackets_has_company(gym, innocent):
-    """It may share a child with others: those before it keep their scores, those behind it get a new child."""
+def test_an_endless_answer_without_brackets_shares_a_child(gym, innocent):
+    """The answers before it keep their scores, those after it get a new child."""
     ours, other = gym.questions(Family("string_insertion"), [1, 5])
     rows = gym.rows([(ours, ours.answer), (ours, "9**9**9"), (ours, "banana"), (other, "8**9**9"), (other, other.answer)])
 
@@ -90,7 +90,7 @@ def test_an_endless_answer_without_brackets_has_company(gym, innocent):
     ("__import__('os')._exit(0)", "crashed"),
     ("__import__('time').sleep(60)", "timeout"),
     ("exit()", "raised SystemExit"),
-    ("[0 for _ in iter(int, 1)]", ""),                              # out of memory, which the scorer swallows, or out of time
+    ("[0 for _ in iter(int, 1)]", ""),                              # out of memory, which the scorer swallows, or of time
     ("'x' * 10**11", ""),
     ("__import__('os').kill(__import__('os').getppid(), 9)", ""),   # not permitted, which the scorer swallows
     ("__import__('os').kill(-1, 9)", ""),
@@ -111,10 +111,10 @@ def test_an_endless_answer_without_brackets_has_company(gym, innocent):
     ("(" * 100_000, ""),
     ("x" * 1_000_000 + "(", ""),
 ])
-def test_hostile_answers_hurt_nobody(gym, innocent, question, answer, failed):
-    """Worth nothing, said why, and the answers beside them score as always; the worker is still the same one."""
+def test_hostile_answers_do_no_harm(gym, innocent, question, answer, failed):
+    """They are worth 0, with the reason; the answers around them score as always, and the worker is still the same one."""
     pid = gym.worker.pid
-    score = beside(gym, innocent, question, answer)
+    score = score_among(gym, innocent, question, answer)
 
     assert score.raw == 0 and not score.lenient and gym.worker.pid == pid
     assert score.failed.startswith(failed) and (failed or score.failed in ("", "timeout", "crashed", "raised MemoryError"))
@@ -130,13 +130,13 @@ TAMPER = [
 
 
 @pytest.mark.parametrize("answer", TAMPER)
-def test_an_answer_can_cheat_for_itself_alone(gym, innocent, question, answer):
-    """Scorer, report and entry can be changed from inside; no other answer is ever scored there."""
-    beside(gym, innocent, question, answer)
+def test_an_answer_can_forge_only_its_own_score(gym, innocent, question, answer):
+    """It can change the scorer, the report and the entry, but no other answer is ever scored in that child."""
+    score_among(gym, innocent, question, answer)
 
 
-def test_what_runs_as_code_is_known(gym):
-    """The audit event of code being run, with words of the answer in it, tells these families from the rest."""
+def test_families_that_run_answers_are_recognised(gym):
+    """The audit event of code being run tells them from the rest."""
     families = (*RUN_ANSWERS, "number_sorting", "chain_sum", "word_sorting", "propositional_logic", "jugs")
     questions = [gym.questions(Family(name), [1])[0] for name in families]
     rows = gym.rows([(q, "banana") for q in questions])
@@ -145,11 +145,11 @@ def test_what_runs_as_code_is_known(gym):
     lists = gym.rows([(sorting, text) for text in ('["1", "2"]', "['1', '2']", sorting.answer)])
 
     assert tuple(q.family.name for q in questions if rows[q, "banana"][2]) == RUN_ANSWERS
-    assert not any(ran for _, _, ran in lists.values())    # it runs its own answer
+    assert not any(ran for _, _, ran in lists.values())    # this scorer runs the right answer only
 
 
 def test_an_answer_that_is_run_is_run_alone(gym, question, innocent):
-    """Known before it runs: with those beside it in one child, and in the next request, when its family is known."""
+    """At first, when it is stopped in a shared child before it runs, and in later requests, when its family is known."""
     cheat = "setattr(self.__class__, 'score_answer', lambda *_: 1.0)"
     for texts in ((cheat, "(wrong)", "wrong"), ("(wrong)", "wrong", cheat)):
         rows = gym.rows([(question, text) for text in texts] + [(innocent[2], "(4)"), (innocent[0], innocent[0].answer)])
@@ -157,7 +157,7 @@ def test_an_answer_that_is_run_is_run_alone(gym, question, innocent):
 
 
 def test_a_busy_machine_makes_nothing_late():
-    """Out of wall time with CPU time left: running means starved and goes on, asleep means late, and there is an end."""
+    """Out of wall time with CPU time left: a running child is starved and goes on, up to a bound; a sleeping one is late."""
     child = object.__new__(Child)
     child.pid = os.getpid()    # which runs while it asks
     child.clock = (~child.pid << 3) | 2
@@ -175,16 +175,16 @@ def test_a_busy_machine_makes_nothing_late():
         asleep.kill()
 
 
-def test_what_a_scorer_loads_on_first_use_is_there(gym):
-    """SymPy's simplification imports dozens of modules, which a locked-down child could not."""
+def test_lazy_imports_of_scorers_are_loaded(gym):
+    """SymPy's simplification imports dozens of modules, which a locked-down child could not do."""
     question, = gym.questions(Family("simple_integration"), [1])
     right, wrong = gym.score([(question, question.answer), (question, "sin(x)*exp(x)*sin(X)*exp(X)")])
 
     assert right == (1.0, True, True, "") and wrong == (0.0, False, False, "")
 
 
-def test_a_scorer_that_raises_is_counted(gym):
-    """prime_factorization raises on any answer that is no number."""
+def test_a_scorer_that_raises_is_reported(gym):
+    """prime_factorization raises on any answer that is not a number."""
     question, = gym.questions(Family("prime_factorization"), [1])
     wrong, right = gym.score([(question, "banana"), (question, question.answer)])
 
@@ -192,7 +192,7 @@ def test_a_scorer_that_raises_is_counted(gym):
 
 
 def test_a_worker_killed_while_it_scores_is_replaced(gym, question, innocent):
-    """The whole request is put again to the new worker, and the caller only waits longer."""
+    """The whole request is repeated with the new worker; the caller only waits longer."""
     found, old = [], gym.worker.pid
     pairs = [(question, f"9**9**9 + {n}") for n in range(3)] + [(innocent[2], innocent[2].answer)]
     thread = threading.Thread(target=lambda: found.extend(gym.score(pairs)))
@@ -208,7 +208,7 @@ def test_a_worker_killed_while_it_scores_is_replaced(gym, question, innocent):
 
 
 def test_no_child_outlives_its_answer(gym, question):
-    """Not even one that was late: after a request the worker has no child."""
+    """After a request the worker has no child, not even one that timed out."""
     gym.score([(question, "9**9**9"), (question, "(1)"), (question, "__import__('time').sleep(60)")])
 
     assert open(f"/proc/{gym.worker.pid}/task/{gym.worker.pid}/children").read() == ""
@@ -218,7 +218,7 @@ LOCKS = """
 import json, os, socket, sys
 sys.path.insert(0, {root!r})
 from rl.rewards.gym import worker
-kernel, scoring = worker._loaded("../../sandbox/inside/kernel"), worker._loaded("scoring")
+kernel, scoring = worker.load_file("../../sandbox/inside/kernel"), worker.load_file("scoring")
 
 def refused(call, *args):
     try:
@@ -254,21 +254,21 @@ class Family:
     def score_answer(self, answer, entry):
         return CHECKS[answer]()
 
-class Book:
+class Questions:
     def ready(self, *place):
         return Family(), {{"answer": None}}
 
 os.dup2(os.open(os.devnull, os.O_RDWR), 0)
 out = os.dup(1)
 os.dup2(0, 1)
-scorer = scoring.Scorer(Book(), kernel.Layers(worker.SLOT), 5.0, os.pipe()[0])
+scorer = scoring.Scorer(Questions(), kernel.Layers(worker.SLOT), 5.0, os.pipe()[0])
 rows = scorer.score([["", {{}}, 0, "", name] for name in CHECKS])
 os.write(out, json.dumps({{name: raw for name, (raw, _, _) in zip(CHECKS, rows)}}).encode())
 """
 
 
 def test_children_are_locked_down(root):
-    """Seen from inside: no root, only the report and three times nothing open; no process, file, signal, network, memory."""
+    """Seen from inside: not root, nothing open but the report and /dev/null; no process, file, signal, network, memory."""
     done = subprocess.run([sys.executable, "-c", LOCKS.format(root=str(root))], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -1,10 +1,10 @@
-"""The other side of rl/rewards/gym/client.py: makes Reasoning Gym's questions and scores answers to them, in a process of its own.
+"""The worker process of rl/rewards/gym/client.py: makes Reasoning Gym's questions and scores answers to them.
 
-Started as `python -P -B -W ignore _worker.py SECONDS` with PYTHONHASHSEED=0, without which five families ask other
-questions in every process. One JSON object a line comes in on stdin, one goes out on stdout; it ends with its stdin. It
-imports nothing of this project but two files of standard-library code, by their paths.
+Started as `python -P -B -W ignore worker.py SECONDS` with PYTHONHASHSEED=0, without which five families ask other questions in
+every process. It reads one JSON object per line from stdin, writes one per line to stdout, and ends with its stdin. From this
+project it loads only two files of standard-library code, by their paths.
 
-Answers, which may be hostile, are scored in locked-down children (_scoring.py). Nothing of the package is changed.
+Answers may be hostile, so they are scored in locked-down children (scoring.py). Nothing in the package is changed.
 """
 
 import dataclasses
@@ -18,14 +18,39 @@ import sys
 import typing
 
 ENTRIES_KEPT = 4096
-SLOT = 900                # the uid of its children: a stranger to those of the sandbox's servers, which count from 0
-CPU_BACKSTOP_S = 3600     # of a child that scores many answers; each one's time is kept here
+SLOT = 900                # gives its children a uid that no sandbox server's children have (those count from 0)
+CPU_BACKSTOP_S = 3600     # of a child that scores many answers; scoring.py limits each answer
 LIMIT_FIELDS = ("seed", "size")
 KINDS = {int: "int", float: "float", bool: "bool", str: "str"}
-EXAMPLES = ("example_answer", "example_correct_answer", "possible_answer")   # where a family without one answer keeps one
+EXAMPLES = ("example_answer", "example_correct_answer", "possible_answer")   # where families with many right answers keep one
 
 
-def _loaded(path):
+def main():
+    """Load the package and the lockdown, report what is there, then serve."""
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)     # whatever the package reads or prints must not touch the protocol
+    os.dup2(null, 1)
+
+    def reply(message):
+        replies.write(json.dumps(message).encode() + b"\n")
+        replies.flush()
+
+    try:
+        from reasoning_gym.factory import DATASETS, create_dataset
+    except ImportError as error:
+        reply({"missing": describe(error)})
+        return
+    kernel, scoring = load_file("../../sandbox/inside/kernel"), load_file("scoring")
+    kernel.CPU_BACKSTOP_S = CPU_BACKSTOP_S
+    layers, questions = kernel.Layers(SLOT), Questions(create_dataset, scoring.warm_up)
+    reply({"version": importlib.metadata.version("reasoning-gym"), "families": families(DATASETS), "notes": layers.notes,
+           "locked": layers.have & kernel.SECCOMP_LAYER != 0})
+    serve(requests, reply, questions, scoring.Scorer(questions, layers, float(sys.argv[1]), requests.fileno()))
+
+
+def load_file(path):
+    """The module in path.py, relative to this file."""
     name, path = os.path.basename(path), os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{path}.py")
     spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -33,22 +58,30 @@ def _loaded(path):
     return module
 
 
-# ------------------------------------------------------------------ families and questions
+def serve(requests, reply, questions, scorer):
+    """Answer requests, {"do": what, ...} each, until stdin ends."""
+    actions = {"problem": questions.problem, "question": questions.question, "score": scorer.score}
+    for line in requests:
+        request = json.loads(line)
+        reply(actions[request.pop("do")](**request))
+
+
+# ------------------------------------------------------------------ families
 
 
 def families(registry):
-    """Family -> knob -> [kind, default, choices] of every family in the package's registry but its mixtures."""
+    """Family -> knob -> [kind, default, choices] of every family in the package's registry except its mixtures."""
     return {name: knobs(config) for name, (_, config) in sorted(registry.items()) if name != "composite"}
 
 
 def knobs(config):
-    """Knob -> [kind, default, choices] of a family's config class; a kind that is no number, truth or word is None."""
+    """Knob -> [kind, default, choices] of a family's config class; kind is None unless it is a number, a bool or a str."""
     hints, found = typing.get_type_hints(config), {}
     for field in dataclasses.fields(config):
         if field.name not in LIMIT_FIELDS:
-            plain = field.default if type(field.default) in KINDS else None
+            default = field.default if type(field.default) in KINDS else None
             kind, choices = _kind(hints[field.name])
-            found[field.name] = ["float" if kind == "int" and type(plain) is float else kind, plain, choices]
+            found[field.name] = ["float" if kind == "int" and type(default) is float else kind, default, choices]
     return found
 
 
@@ -61,26 +94,51 @@ def _kind(hint):
     return KINDS.get(hint), []
 
 
-class Book:
-    """Datasets and their questions, by (family, config, seed); `dataset_of` makes one, `warm_up` scores a few answers."""
+# ------------------------------------------------------------------ questions
 
-    def __init__(self, dataset_of, warm_up):
-        self._dataset_of, self._warm_up, self._datasets, self._entries, self._warm = dataset_of, warm_up, {}, {}, set()
+
+class Questions:
+    """Datasets and their questions, by (family, config, seed)."""
+
+    def __init__(self, create_dataset, warm_up):
+        """warm_up: called once per family with a dataset, one of its entries and the right answer, before anything is scored."""
+        self._create_dataset, self._warm_up = create_dataset, warm_up
+        self._datasets, self._entries, self._warm = {}, {}, set()
 
     def problem(self, family, config):
-        """What the family says against a config; "" when it takes it."""
+        """The family's complaint about a config, "" if it accepts it."""
         try:
-            self._dataset_of(family, size=1, seed=0, **config)
+            self._create_dataset(family, size=1, seed=0, **config)
         except Exception as error:
             return describe(error)
         return ""
 
+    def question(self, family, config, seed):
+        """The question of one seed: its text and right answer, or why there is none."""
+        try:
+            _, entry = self.entry(family, config, seed)
+        except Exception as error:
+            return {"failed": describe(error)}
+        return {"text": entry["question"], "answer": gold(entry), "example": entry["answer"] is None}
+
+    def ready(self, family, config, seed, text):
+        """`entry`, with everything that scoring needs loaded; ValueError if the question of that seed is not `text`."""
+        dataset, entry = self.entry(family, config, seed)
+        if entry["question"] != text:
+            raise ValueError(f"{family}/{seed} is another question in this version: {entry['question'][:80]!r}")
+        if family not in self._warm:
+            self._warm.add(family)
+            self._warm_up(dataset, entry, gold(entry))
+            gc.collect()
+            gc.freeze()      # or the collector would touch, and so copy, the pages shared with every child
+        return dataset, entry
+
     def entry(self, family, config, seed):
-        """(a dataset of that family and config, its question for the seed); whatever the family raises comes through."""
+        """(a dataset of that family and config, its entry for the seed); raises whatever the family raises."""
         kind = family, json.dumps(config, sort_keys=True)
         if (*kind, seed) not in self._entries:
-            random.seed(seed)    # list_functions draws from here
-            dataset = self._dataset_of(family, size=1, seed=seed, **config)
+            random.seed(seed)    # list_functions draws from the global generator
+            dataset = self._create_dataset(family, size=1, seed=seed, **config)
             entry = dataset[0]
             if len(self._entries) >= ENTRIES_KEPT:
                 del self._entries[next(iter(self._entries))]
@@ -89,74 +147,18 @@ class Book:
             self._entries[*kind, seed] = entry
         return self._datasets[kind], self._entries[*kind, seed]
 
-    def ready(self, family, config, seed, text):
-        """`entry`, when all that scoring loads on first use has been loaded; ValueError where its question is not `text`."""
-        dataset, entry = self.entry(family, config, seed)
-        if entry["question"] != text:
-            raise ValueError(f"{family}/{seed} is another question in this version: {entry['question'][:80]!r}")
-        if family not in self._warm:
-            self._warm.add(family)
-            self._warm_up(dataset, entry, gold(entry))
-            gc.collect()
-            gc.freeze()      # keeps the collector from touching, and so copying, the pages shared with every child
-        return dataset, entry
-
 
 def gold(entry):
-    """The answer that the family holds to be right, or an example of one; None where it gives neither."""
-    found = entry["answer"]
+    """The family's right answer, or its example of one; None if it gives neither."""
+    answer = entry["answer"]
     for name in EXAMPLES:
-        found = entry["metadata"].get(name) if found is None else found
-    return found if found is None or isinstance(found, str) else json.dumps(found)
+        answer = entry["metadata"].get(name) if answer is None else answer
+    return answer if answer is None or isinstance(answer, str) else json.dumps(answer)
 
 
 def describe(error):
     """An exception as a short text."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def question(book, family, config, seed):
-    """The question of one seed: its text and right answer, or why there is none."""
-    try:
-        entry = book.entry(family, config, seed)[1]
-    except Exception as error:
-        return {"failed": describe(error)}
-    return {"text": entry["question"], "answer": gold(entry), "example": entry["answer"] is None}
-
-
-# ------------------------------------------------------------------ the process
-
-
-def serve(requests, say, book, scorer):
-    """Answer requests, {"do": what, ...} each, until there are no more."""
-    does = {"problem": book.problem, "question": lambda **place: question(book, **place), "score": scorer.score}
-    for line in requests:
-        request = json.loads(line)
-        say(does[request.pop("do")](**request))
-
-
-def main():
-    """Load the package, prepare the layers, say what there is, then serve."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)     # the package may print and read what it likes
-    os.dup2(nothing, 1)
-
-    def say(message):
-        answers.write(json.dumps(message).encode() + b"\n")
-        answers.flush()
-
-    try:
-        from reasoning_gym.factory import DATASETS, create_dataset
-    except ImportError as error:
-        say({"missing": describe(error)})
-        return
-    kernel, scoring = _loaded("../../sandbox/inside/kernel"), _loaded("scoring")
-    kernel.CPU_BACKSTOP_S = CPU_BACKSTOP_S
-    layers, book = kernel.Layers(SLOT), Book(create_dataset, scoring.load_lazies)
-    say({"version": importlib.metadata.version("reasoning-gym"), "families": families(DATASETS), "notes": layers.notes,
-         "locked": layers.have & kernel.SECCOMP_LAYER != 0})
-    serve(requests, say, book, scoring.Scorer(book, layers, float(sys.argv[1]), requests.fileno()))
 
 
 if __name__ == "__main__":
