@@ -4,7 +4,7 @@ The rule looks at what training itself would see: a few groups of samples with t
 gives no gradient, so too few groups that differ mean nothing to learn from; a mean near zero means that right answers are too
 rare to be found; a first answer that is nearly always right leaves nothing to gain. Its constants stand here and nowhere else.
 They were written down before any family was trained and are allowed to lose against the simpler rules beside them. (How an
-outcome is decided was widened once afterwards; NOTES.md, section 2, says when and why.)
+outcome is decided was widened once afterwards; NOTES.md says when and why.)
 
 Nothing here samples, trains or reads a file."""
 
