@@ -1,6 +1,7 @@
-"""Ctrl-C, SIGTERM or a closed terminal as an exception that waits for a safe moment; a second signal ends the process at once.
+"""How a run ends from outside: signals as an exception that waits for a safe moment, and streams whose terminal is closed.
 
-A run that is to outlive its terminal (nohup, disown) keeps writing to a stream whose terminal is gone."""
+Ctrl-C, SIGTERM and SIGHUP interrupt a run between two writes; a second signal ends the process at once. A run that outlives its
+terminal (nohup, disown) keeps running: what it prints is lost."""
 
 import errno
 import os
@@ -13,9 +14,9 @@ EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 class Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP arrived; `exit_code` is what the command should end with.
+    """SIGINT, SIGTERM or SIGHUP arrived; `exit_code` is the command's exit code.
 
-    No Exception, so that nothing that catches those on its way takes it for a fault of its own."""
+    Not an Exception, so that no handler of those (in graders, in trackers) swallows it."""
 
     def __init__(self, signum):
         super().__init__(signal.Signals(signum).name)
@@ -25,8 +26,8 @@ class Interrupted(BaseException):
 class Signals:
     """Turns the first signal into Interrupted, at once or, inside `held`, at the end of that block.
 
-    Python's handlers wait until the main thread is back from a compilation or a step on the device. A second signal must
-    not, so a thread of its own counts them, from the pipe that the C-level handler writes to."""
+    Python's handlers wait until the main thread returns from a compilation or a step on the device. A second signal must not
+    wait, so a thread counts the signals, reading the pipe that the C-level handler writes to."""
 
     def __init__(self):
         self._caught = None
@@ -36,9 +37,9 @@ class Signals:
         read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        threading.Thread(target=_end_at_the_second, args=(read,), daemon=True).start()
+        threading.Thread(target=_exit_at_second_signal, args=(read,), daemon=True).start()
         ours = set(EXIT_CODES)
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:    # nohup: the run is to outlive its terminal
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:    # nohup
             ours.remove(signal.SIGHUP)
         self._before = {signum: signal.signal(signum, self._handle) for signum in ours}
         return self
@@ -50,7 +51,7 @@ class Signals:
         os.close(self._write)
 
     def _handle(self, signum, _frame):
-        if self._caught is not None:    # the second: the thread is ending the process
+        if self._caught is not None:    # the second: the thread ends the process
             return
         self._caught = signum
         if not self._holding:
@@ -58,7 +59,7 @@ class Signals:
 
     @contextmanager
     def held(self):
-        """A block that a first signal does not cut: state, log and step move together or not at all."""
+        """A block that a first signal does not interrupt: state, log and step change together or not at all."""
         self._holding = True
         try:
             yield
@@ -68,10 +69,10 @@ class Signals:
             raise Interrupted(self._caught)
 
 
-def _end_at_the_second(read: int) -> None:
-    """Ends the process when two of our signals have come; returns when the pipe's other end is closed.
+def _exit_at_second_signal(read: int) -> None:
+    """Ends the process at the second signal; returns when the other end of the pipe is closed.
 
-    A closed terminal is no second signal: shell and kernel both tell of it, and a script may have passed on another before."""
+    SIGHUP is never the second one: shell and kernel both send it, and a script may have forwarded another signal before."""
     seen = 0
     while data := os.read(read, 64):
         for signum in data:
@@ -84,35 +85,36 @@ def _end_at_the_second(read: int) -> None:
 # ---- closed terminals -------------------------------------------------------------------------------------------------
 
 
-class _Lasting:
-    """A stream of a terminal that takes what is written after the terminal has gone, and throws it away."""
+class _OutlivingStream:
+    """A stream of a terminal; what is written after the terminal was closed is discarded."""
 
     def __init__(self, stream):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """As the stream's own."""
-        self._unless_gone(self._stream.write, text)
+        """The stream's write."""
+        self._unless_closed(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
-        """As the stream's own."""
-        self._unless_gone(self._stream.flush)
+        """The stream's flush."""
+        self._unless_closed(self._stream.flush)
 
     def __getattr__(self, name):
         return getattr(self._stream, name)
 
-    def _unless_gone(self, call, *arguments) -> None:
+    def _unless_closed(self, call, *arguments) -> None:
         try:
             call(*arguments)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            nowhere = os.open(os.devnull, os.O_WRONLY)    # for what the stream still holds, and for those who write beside it
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            devnull = os.open(os.devnull, os.O_WRONLY)    # also for what the stream has buffered, and for writes that bypass it
+            os.dup2(devnull, self._stream.fileno())
+            os.close(devnull)
 
 
 def outlive_terminal() -> None:
-    """Let stdout and stderr be written to when their terminal is gone: a run left alone there (`disown`) must not end by that."""
-    sys.stdout, sys.stderr = (_Lasting(stream) if stream and stream.isatty() else stream for stream in (sys.stdout, sys.stderr))
+    """Make writes to stdout and stderr harmless once their terminal is closed, so that a run left there (`disown`) goes on."""
+    sys.stdout, sys.stderr = (_OutlivingStream(stream) if stream and stream.isatty() else stream
+                              for stream in (sys.stdout, sys.stderr))

@@ -1,16 +1,13 @@
-"""The metrics of a step against hand-worked numbers, and the run's files through crashes, resumes and full disks."""
+"""The metrics of a step against numbers worked out by hand, and a run's log through crashes and resumes."""
 
 import json
-import math
-import os
 from statistics import fmean, pstdev
 
 import numpy as np
 import pytest
 
 from rl.rewards.base import GradedGroup, GradedSample
-from rl.run import files as run_files
-from rl.run.files import LogError, append_rows, read_rows, write_aside
+from rl.run.files import LogError, read_rows
 from rl.run.log import QUALITIES, RunLog, step_metrics
 
 NAN = float("nan")
@@ -36,7 +33,7 @@ BROKEN = group(sample(False, verdict="internal_error"), sample(style=0.0, tokens
 
 
 def test_step_metrics_by_hand():
-    """Every number of a step of four groups, worked out by hand."""
+    """Every number of a step of four groups."""
     m = step_metrics([GOOD, SAME, BAD, MIXED])
 
     assert m["reward"] == pytest.approx((1.1 + 1.3 + 1.2 + 1.2 + 0 + 0 + 1.25 + 0) / 8)
@@ -55,15 +52,15 @@ def test_step_metrics_by_hand():
     assert m["grader/internal_error_rate"] == 0.0
 
 
-def test_a_failed_grader_is_no_wrong_answer():
-    """The other samples of its group alone make the group's numbers; the failure has a rate of its own."""
+def test_a_failed_grader_is_not_a_wrong_answer():
+    """The group's numbers come from its other samples alone; failures have a rate of their own."""
     m = step_metrics([BROKEN])
     assert (m["reward"], m["pass_rate"], m["frac_all_good"], m["reward_std"]) == (1.0, 1.0, 1.0, 0.0)
     assert m["grader/internal_error_rate"] == 0.5
 
 
-def test_what_does_not_exist_is_none():
-    """No correct sample: no style; no ended sample: no ended length; no graded group: no shares."""
+def test_a_metric_without_samples_is_none():
+    """No correct sample: no style; no terminated sample: no terminated length; no graded group: no shares."""
     m = step_metrics([group(sample(False, finish="length"))])
     assert all(m[name] is None for name in (*QUALITIES, "completions/mean_terminated_length"))
     m = step_metrics([group(sample(False, verdict="internal_error"))])
@@ -72,7 +69,7 @@ def test_what_does_not_exist_is_none():
 
 
 def test_answers_in_words_have_no_style():
-    """No key at all, so that whoever shows the metrics can leave the names out; one program is enough for all of them."""
+    """No key at all, so that displays can leave the names out; a single program is enough for all keys."""
     words = sample(**dict.fromkeys(QUALITIES), verdict="right")
     assert not {*QUALITIES} & {*step_metrics([group(words, words)])}
     assert step_metrics([group(words, words)])["pass_rate"] == 1.0
@@ -80,17 +77,17 @@ def test_answers_in_words_have_no_style():
 
 
 def test_reward_std_is_the_mean_of_the_groups_own():
-    """Spread between groups does not count: groups at 0 and at 1.2 without any spread inside have reward_std 0."""
+    """Spread between groups does not count: groups at 0 and at 1.2 without spread inside have reward_std 0."""
     assert step_metrics([SAME, BAD])["reward_std"] == 0.0
-    thirds = group(*[sample(style=0.1)] * 3)    # the mean of three equal floats need not be that float
+    thirds = group(*[sample(style=0.1)] * 3)    # the mean of three equal floats may differ from them
     assert step_metrics([thirds])["reward_std"] == 0.0
     groups = [GOOD, SAME, BAD, MIXED]
     spreads = [pstdev(s.reward for s in g.samples) for g in groups]
     assert step_metrics(groups)["reward_std"] == pytest.approx(fmean(spreads))
 
 
-def test_cutting_the_step_differently_changes_nothing():
-    """A step's numbers come from all its groups at once, in whatever order they stand."""
+def test_the_order_of_groups_does_not_matter():
+    """A step's numbers come from all its groups at once."""
     assert step_metrics([GOOD, SAME, BAD, MIXED]) == pytest.approx(step_metrics([MIXED, BAD, GOOD, SAME]))
 
 
@@ -109,7 +106,7 @@ def contents(folder):
 
 
 def test_files_hold_what_was_logged(tmp_path):
-    """One metrics row a step, one completions file a step with every sample, valid JSON throughout."""
+    """One metrics row per step, one completions file per step with every sample, valid JSON throughout."""
     run(tmp_path, [1, 2])
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2]
     rows = read_rows(tmp_path / "completions" / "completions_00002.jsonl")
@@ -131,7 +128,7 @@ def test_numbers_without_json_become_null(tmp_path):
 
 
 def test_solutions_are_pooled_once_per_program(tmp_path):
-    """Other spacing and comments are the same program; another task's equal code is not; wrong code never enters."""
+    """Spacing and comments do not make another program, another task does; wrong code is never pooled."""
     log = RunLog(tmp_path)
     log.pools(1, [group(sample(code="def f(x):\n    return x\n"), sample(False, code="def f(x): return 2"))])
     log.pools(2, [group(sample(code="def f( x ):   # again\n    return (x)\n"), sample(code="def f(x): return x+0")),
@@ -145,7 +142,7 @@ def test_solutions_are_pooled_once_per_program(tmp_path):
 
 
 def test_a_group_whose_grader_failed_is_not_hard(tmp_path):
-    """Only groups with a graded sample, all of them wrong, are hard."""
+    """Only groups with graded samples, all of them wrong, are hard."""
     log = RunLog(tmp_path)
     log.pools(1, [group(sample(False, verdict="internal_error")), BROKEN, MIXED, GOOD])
     assert read_rows(tmp_path / "hard_pool.jsonl") == []
@@ -153,7 +150,7 @@ def test_a_group_whose_grader_failed_is_not_hard(tmp_path):
 
 @pytest.mark.parametrize("kept", [0, 2, 3, 5])
 def test_resume_equals_a_run_without_interruption(tmp_path, kept):
-    """Going back to a step and running on gives, byte for byte, the files of an unbroken run."""
+    """Going back to a step and running on gives the files of an uninterrupted run, byte for byte."""
     run(tmp_path / "straight", range(1, 6))
     run(tmp_path / "broken", range(1, 6))
     log = RunLog.resume(tmp_path / "broken", kept)
@@ -179,8 +176,8 @@ def test_a_torn_last_row_is_dropped(tmp_path, name, tail):
     assert contents(tmp_path) == whole
 
 
-def test_a_bad_row_in_the_middle_is_told(tmp_path):
-    """A row that no crash explains is an error with its file and number, and the file stays as it is."""
+def test_a_bad_row_in_the_middle_is_reported(tmp_path):
+    """A bad row that no crash explains is an error with file and number, and the file stays as it is."""
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\nrubbish\n{"step": 2}\n')
     with pytest.raises(LogError, match="metrics.jsonl: row 2"):
@@ -188,8 +185,8 @@ def test_a_bad_row_in_the_middle_is_told(tmp_path):
     assert path.read_bytes() == b'{"step": 1}\nrubbish\n{"step": 2}\n'
 
 
-def test_a_new_log_does_not_enter_an_old_run(tmp_path):
-    """A folder with metrics is refused, with the way on, and nothing in it changes."""
+def test_a_new_log_refuses_an_old_run(tmp_path):
+    """A folder with metrics is refused with the way on, and nothing in it changes."""
     run(tmp_path, [1])
     before = contents(tmp_path)
     with pytest.raises(LogError, match="RESUME="):
@@ -197,76 +194,8 @@ def test_a_new_log_does_not_enter_an_old_run(tmp_path):
     assert contents(tmp_path) == before
 
 
-class FullDisk:
-    """A file that takes `room` bytes and then says that the disk is full."""
-
-    def __init__(self, file, room):
-        self.file, self.room = file, room
-
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.file.close()
-
-    def write(self, data):
-        taken = self.file.write(bytes(data)[:self.room])
-        self.room -= taken
-        if not taken:
-            raise OSError(28, "No space left on device")
-        return taken
-
-
-@pytest.mark.parametrize("room", [0, 1, 30])
-def test_a_full_disk_leaves_the_earlier_rows(tmp_path, monkeypatch, room):
-    """When a row does not fit, the error names the file and the file holds the earlier rows and no part of this one."""
-    path = tmp_path / "metrics.jsonl"
-    append_rows(path, [{"step": 1}])
-    monkeypatch.setattr(run_files, "open", lambda *args, **rest: FullDisk(open(*args, **rest), room), raising=False)
-
-    with pytest.raises(LogError, match=r"metrics\.jsonl: No space left on device.*RESUME="):
-        append_rows(path, [{"step": 2, "filler": "x" * 100}])
-    assert path.read_bytes() == b'{"step": 1}\n'
-
-
-def test_a_full_disk_leaves_the_old_file_when_cutting(tmp_path, monkeypatch):
-    """Cutting writes aside first: a disk that is full leaves the log whole and no half file behind."""
-    run(tmp_path, [1, 2, 3])
-    before = contents(tmp_path)
-    monkeypatch.setattr(run_files, "open", lambda *args, **rest: FullDisk(open(*args, **rest), 5), raising=False)
-    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-
-    with pytest.raises(LogError, match="No space left"):
-        RunLog.resume(tmp_path, 1)
-    assert contents(tmp_path) == before
-
-
 def test_an_unwritable_folder_is_named(tmp_path):
-    """A run folder below a plain file cannot be made: the error names it."""
+    """A run folder below a regular file cannot be made: the error names it."""
     (tmp_path / "file").write_text("")
     with pytest.raises(LogError, match="file/run"):
         RunLog(tmp_path / "file" / "run")
-
-
-def test_write_aside_replaces_at_once(tmp_path, monkeypatch):
-    """A reader meets the old text or the new one: when the rename fails the old one stays and the aside copy goes."""
-    path = tmp_path / "probe.json"
-    write_aside(path, b"old")
-    monkeypatch.setattr(os, "replace", lambda *args: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
-    with pytest.raises(LogError, match="Read-only"):
-        write_aside(path, b"new")
-    assert contents(tmp_path) == {"probe.json": b"old"}
-
-
-def test_a_partly_taken_write_is_continued(tmp_path, monkeypatch):
-    """A write that takes a few bytes at a time still lands whole."""
-    class Slow(FullDisk):
-        def write(self, data):
-            return self.file.write(bytes(data)[:3])
-
-    monkeypatch.setattr(run_files, "open", lambda *args, **rest: Slow(open(*args, **rest), 0), raising=False)
-    append_rows(tmp_path / "rows.jsonl", [{"step": 1, "x": math.pi}])
-    assert read_rows(tmp_path / "rows.jsonl") == [{"step": 1, "x": math.pi}]

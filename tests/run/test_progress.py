@@ -1,4 +1,4 @@
-"""The bar and the lines of a run: what is seen on a terminal, a real pseudo-terminal too, and what a file gets."""
+"""The bar and the lines of a run: what a terminal shows, a real pseudo-terminal too, and what a file gets."""
 
 import io
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rl.run.progress import LEAST, WIDEST, ProgressDisplay, bar_text, clock, eval_line, step_line
+from rl.run.progress import MAX_WIDTH, MIN_WIDTH, ProgressDisplay, bar_text, clock, eval_line, step_line
 
 ROOT = Path(__file__).resolve().parents[2]
 METRICS = {"reward": 0.8125, "pass_rate": 0.75, "style": None, "depth": 2.5, "frac_reward_zero_std": 0.25, "entropy": 0.1,
@@ -21,7 +21,7 @@ METRICS = {"reward": 0.8125, "pass_rate": 0.75, "style": None, "depth": 2.5, "fr
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal, and what is on it."""
+    """A stream that claims to be a terminal, and what it shows."""
 
     def isatty(self):
         return True
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 
 
 def screen(text: str) -> list[str]:
-    """The lines that someone sees after this text: carriage returns go back, ESC [ K clears to the end of the line."""
+    """The lines on screen after this text: a carriage return goes back, ESC [ K clears to the end of the line."""
     lines, at = [""], 0
     for part in re.findall(r"\x1b\[K|\r|\n|[^\x1b\r\n]+", text):
         if part == "\n":
@@ -52,17 +52,17 @@ def screen(text: str) -> list[str]:
 
 @contextmanager
 def on_terminal(kind: str = "xterm"):
-    """sys.stdout and sys.stderr are one terminal; not a fixture, for pytest puts its own streams back before the test."""
+    """sys.stdout and sys.stderr are one terminal; not a fixture, because pytest restores its own streams before the test."""
     found = Terminal()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(found), redirect_stderr(found):
         patch.setenv("TERM", kind)
         yield found
 
 
-# ---- what is said ----------------------------------------------------------------------------------------------------
+# ---- the texts -------------------------------------------------------------------------------------------------------
 
 def test_a_line_has_every_figure():
-    """Values by hand; a dash where there is none; the time to go is hours, minutes, seconds; compiling where there was any."""
+    """Values by hand; a dash for a missing one; eta in hours, minutes, seconds; compiling where there was any."""
     line = step_line(3, 10, METRICS, 2.0, 3725.4)
     assert line == ("step 3/10  reward 0.812  pass 0.750  style -  depth 2.50  signal 0.75  entropy 0.100  length 44  grad 0.5  "
                     "dLoRA 0.05  4.0 s  2.00 rollouts/s  eta 1:02:05")
@@ -75,7 +75,7 @@ def test_a_line_has_every_figure():
 @pytest.mark.parametrize("columns", [1, 8, 20, 40, 60, 79, 80, 200])
 @pytest.mark.parametrize("step", [0, 1, 37, 599, 600, 700])
 def test_the_bar_fits_any_terminal(columns, step):
-    """Shorter than the line, or it would wrap and could not be redrawn; the figures that fit come in their order."""
+    """Shorter than the line, or it would wrap and could not be redrawn; the figures that fit, in order."""
     figures = ["eta 1:00:00", "2.00 rollouts/s", "reward 0.812", "pass 0.750"]
     bar = bar_text(step, 600, figures, columns)
     assert len(bar) < columns
@@ -84,11 +84,11 @@ def test_the_bar_fits_any_terminal(columns, step):
     assert columns < 40 or bar.endswith(shown[-1] if shown else "%")
     if inside := re.search(r"\[(#*)(\.*)\]", bar):
         width = len(inside[1] + inside[2])
-        assert width <= WIDEST and len(inside[1]) == int(width * min(step, 600) / 600) and (columns < 40 or width >= LEAST)
+        assert width <= MAX_WIDTH and len(inside[1]) == int(width * min(step, 600) / 600) and (columns < 40 or width >= MIN_WIDTH)
 
 
 def test_answers_in_words_have_no_style():
-    """What a run's metrics do not know is in none of its lines, nor in the bar; what is only missing in this step has a dash."""
+    """A quality without a key is in no line and not in the bar; one without a value in this step is a dash."""
     words = {name: value for name, value in METRICS.items() if name not in ("style", "depth")}
     assert step_line(3, 10, words, 2.0, 3725.4) == step_line(3, 10, METRICS, 2.0, 3725.4).replace("  style -  depth 2.50", "")
     own = {name: value for name, value in EVALUATED.items() if name not in ("eval/style", "eval/depth")}
@@ -100,9 +100,9 @@ def test_answers_in_words_have_no_style():
             assert ("style -" in terminal.screen()[0]) == shown and "pass 0.750" in terminal.screen()[0]
 
 
-def test_pace_and_time_to_go_by_hand(capsys):
-    """A line has its own step's rate. The bar's, and the time to go, are from the last twenty steps: the first, which compiles,
-    no longer counts then."""
+def test_rate_and_eta_by_hand(capsys):
+    """A line has the rate of its step. The bar's rate and the eta come from the last twenty steps, so the first, which
+    compiles, stops counting."""
     progress = ProgressDisplay(100)
     for step, seconds in enumerate([600.0, *[2.0] * 19, 4.0], 1):
         progress.step(step, METRICS | {"step_time": seconds}, 8)
@@ -119,8 +119,8 @@ EVALUATED = {"eval/reward": 0.75, "eval/pass_rate": 0.5, "eval/style": None, "ev
              "eval/time": 30.0, "eval/completions/mean_length": 40.0, "eval/tasks": 24, "eval/solved_at_least_once": 13}
 
 
-def test_an_evaluation_is_a_line_and_counts_in_the_time_to_go(capsys):
-    """Its figures by hand; the time to go has those still to come, the one that is due now among them."""
+def test_an_evaluation_is_a_line_and_counts_in_the_eta(capsys):
+    """Its figures by hand; the eta includes the evaluations still to come, the one due now among them."""
     progress = ProgressDisplay(10, eval_every=4)
     progress.evaluated(0, EVALUATED)
     for step in (1, 4, 9, 10):
@@ -132,8 +132,8 @@ def test_an_evaluation_is_a_line_and_counts_in_the_time_to_go(capsys):
     assert [said.split("eta ")[1] for said in steps] == left
 
 
-def test_on_a_terminal_an_evaluation_stands_above_the_bar():
-    """The line stays, the bar below it is the same."""
+def test_an_evaluation_appears_above_the_bar():
+    """The line stays, and the bar below it is the same."""
     with on_terminal() as terminal, ProgressDisplay(4, 2) as progress:
         progress.step(2, METRICS, 8)
         progress.evaluated(2, EVALUATED)
@@ -141,10 +141,10 @@ def test_on_a_terminal_an_evaluation_stands_above_the_bar():
     assert line.startswith("eval 2/4  reward 0.750") and bar.startswith("2/4 [")
 
 
-# ---- off a terminal --------------------------------------------------------------------------------------------------
+# ---- without a terminal ----------------------------------------------------------------------------------------------
 
 def test_a_file_gets_one_plain_line_a_step(capsys):
-    """No carriage return, no escape, and sys.stdout is left alone."""
+    """No carriage return, no escape sequence, and sys.stdout is left alone."""
     before = sys.stdout
     with ProgressDisplay(2) as progress:
         progress.begin(0)
@@ -164,10 +164,10 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines():
     assert terminal.getvalue().startswith("step 1/2") and "\r" not in terminal.getvalue()
 
 
-# ---- on one ----------------------------------------------------------------------------------------------------------
+# ---- on a terminal ---------------------------------------------------------------------------------------------------
 
-def test_one_line_is_redrawn_and_gone_at_the_end():
-    """At every moment one bar; afterwards nothing is left of it, and the streams are those of before."""
+def test_one_line_is_redrawn_and_removed_at_the_end():
+    """There is always one bar; afterwards nothing of it is left, and the streams are restored."""
     with on_terminal() as terminal:
         with ProgressDisplay(4) as progress:
             progress.begin(0)
@@ -179,8 +179,8 @@ def test_one_line_is_redrawn_and_gone_at_the_end():
         assert terminal.screen() == [""] and sys.stdout is sys.stderr is terminal
 
 
-def test_lines_printed_meanwhile_stand_above_the_bar():
-    """Whole, in their order, from either stream, also in pieces; the bar is under them, once."""
+def test_lines_printed_meanwhile_appear_above_the_bar():
+    """Whole and in order, from either stream, in pieces too; the bar is below them, once."""
     with on_terminal() as terminal, ProgressDisplay(4) as progress:
         progress.step(1, METRICS, 8)
         print("a warning", file=sys.stderr)
@@ -195,8 +195,8 @@ def test_lines_printed_meanwhile_stand_above_the_bar():
     assert terminal.screen() == ["a warning", "in pieces and on", "left open", ""]
 
 
-def test_the_bar_goes_when_a_run_fails():
-    """An exception leaves a clean line and the streams of before."""
+def test_the_bar_is_removed_when_a_run_fails():
+    """An exception leaves a clean line and restored streams."""
     with on_terminal() as terminal:
         with pytest.raises(ZeroDivisionError), ProgressDisplay(4) as progress:
             progress.step(1, METRICS, 8)
@@ -204,8 +204,8 @@ def test_the_bar_goes_when_a_run_fails():
         assert terminal.screen() == [""] and sys.stdout is terminal
 
 
-def test_text_that_bypasses_python_overwrites_the_bar_only():
-    """Such as a library's own warning on file descriptor 2: it begins at the bar's start, and the next bar is whole."""
+def test_text_that_bypasses_python_overwrites_only_the_bar():
+    """Such as a library's warning on file descriptor 2: it starts where the bar starts, and the next bar is whole."""
     with on_terminal() as terminal, ProgressDisplay(4) as progress:
         progress.step(1, METRICS, 8)
         terminal.write("W0000 from a library\n")
@@ -228,7 +228,7 @@ print("after")
 
 
 def test_a_real_terminal():
-    """On a pseudo-terminal of 60 columns: no line wraps, warnings stand whole, and nothing of the bar is left."""
+    """On a pseudo-terminal of 60 columns no line wraps, warnings are whole, and nothing of the bar is left."""
     ours, theirs = os.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     script = SCRIPT.format(root=str(ROOT), metrics=METRICS)
@@ -239,7 +239,7 @@ def test_a_real_terminal():
     try:
         while data := os.read(ours, 4096):
             text += data
-    except OSError:    # Linux's word for a terminal whose other end is closed
+    except OSError:    # how Linux reports that the other end is closed
         pass
     os.close(ours)
     assert process.wait(60) == 0
