@@ -1,14 +1,14 @@
-"""Checkpoints of a run: written aside, then renamed, so that one is either whole or not there.
+"""Checkpoints of a run, each written under a hidden name and then renamed, so that it is either complete or absent.
 
     checkpoints/step_00025/
         lora_step00025.npz                                  the adapter, exactly as trained
         adapter_model.safetensors, adapter_config.json      the same for PEFT
-        optimizer.npz                                       the optimiser's moments and its count
-        state.json                                          step, seed, cursor; written last, so its presence means complete
-    checkpoints/permanent/step_00100/                       those of KEEP_EVERY, which stay
+        optimizer.npz                                       the optimiser's moments and the number of updates
+        state.json                                          step, seed, cursor; written last: it marks a complete checkpoint
+    checkpoints/permanent/step_00100/                       those of KEEP_EVERY, never removed
 
-Sampling keys and the order of tasks are functions of (seed, step), so the step is all the RNG and data state there is, but for
-the cursor of a run that replaces tasks: how many it took is not known from the step."""
+Sampling keys and the order of tasks are functions of (seed, step), so nothing else is saved of them but the cursor of runs with
+DYNAMIC_SAMPLING, where the number of tasks used so far does not follow from the step."""
 
 import json
 import os
@@ -27,12 +27,12 @@ from rl.training.optimiser import TrainState
 
 
 class CheckpointError(InputError):
-    """A checkpoint that cannot be written or read; the text names the folder and the way on."""
+    """A checkpoint that cannot be written or read; the message names the folder and the way on."""
 
 
-def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, keep_last: int, keep_every: int,
+def save(run: Path, step: int, state: TrainState, *, seed: int, base_model: str, keep_last: int, keep_every: int,
          cursor: Cursor = START) -> Path:
-    """Write the checkpoint of `step` done steps and remove those that need not stay; returns its folder."""
+    """Write the checkpoint after `step` steps and remove those that are no longer kept; returns its folder."""
     final = checkpoint_folder(run, step, keep_every)
     aside = final.with_name(f".{final.name}.tmp")
     try:
@@ -46,7 +46,7 @@ def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, ke
         (aside / STATE).write_text(json.dumps({"step": step, "seed": seed, "cursor": cursor._asdict()}) + "\n")
         for path in [*aside.iterdir(), aside]:
             _to_disk(path)
-        _hide(final)  # the same step again, where a damaged one stood
+        _hide(final)  # a damaged checkpoint of the same step
         aside.rename(final)
         done = checkpoints(run)
         for old in to_remove([*done], keep_last, keep_every):
@@ -57,25 +57,25 @@ def save(run: Path, step: int, state: TrainState, seed: int, base_model: str, ke
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise CheckpointError(f"{final}: {error.strerror or error}; earlier checkpoints are intact. "
-                              f"Free space or mend permissions, then go on with RESUME={run}") from error
+                              f"Free space or fix the permissions, then continue with RESUME={run}") from error
     return final
 
 
 def to_remove(done: list[int], keep_last: int, keep_every: int) -> list[int]:
-    """Steps whose checkpoints go: all but the last few and the multiples of keep_every (0: none of those); the start goes too."""
+    """The steps to remove: all but the last `keep_last` and the multiples of keep_every (0: none) above 0."""
     return [step for step in sorted(done)[:-keep_last] if not (keep_every and step and step % keep_every == 0)]
 
 
 def steps(run: Path) -> list[int]:
-    """The steps of the run's complete checkpoints, in order."""
+    """The steps of the run's complete checkpoints, ascending."""
     return [*checkpoints(run)]
 
 
 def restore(run: Path, cfg, rank: int, targets=None) -> tuple[TrainState, int]:
-    """State and step of the run's latest complete checkpoint, whose adapter has that rank and, where given, those targets."""
+    """State and step of the run's latest complete checkpoint; AdapterError if its adapter has another rank or other targets."""
     done = steps(run)
     if not done:
-        raise CheckpointError(f"{run} holds no complete checkpoint, so there is nothing to resume: start a new run")
+        raise CheckpointError(f"{run} has no complete checkpoint to resume from: start a new run")
     folder = checkpoints(run)[done[-1]]
     adapter = lora.load(folder / f"lora_step{done[-1]:05d}.npz", cfg, rank, targets)
     shape = jax.tree.structure(adapter["layers"])
@@ -84,31 +84,31 @@ def restore(run: Path, cfg, rank: int, targets=None) -> tuple[TrainState, int]:
             mu, nu = (jax.tree.unflatten(shape, [jnp.asarray(saved[f"{name}{i}"]) for i in range(shape.num_leaves)])
                       for name in ("mu", "nu"))
             return TrainState(adapter, mu, nu, jnp.asarray(saved["updates"])), done[-1]
-    except Exception as error:  # numpy and zipfile raise one of many types for a damaged archive
-        raise CheckpointError(f"{folder / 'optimizer.npz'} is damaged ({error}): remove {folder} to resume from the one "
-                              "before") from error
+    except Exception as error:  # numpy and zipfile raise many types for a damaged archive
+        raise CheckpointError(f"{folder / 'optimizer.npz'} is damaged ({error}): remove {folder} to resume from the checkpoint "
+                              "before it") from error
 
 
 def data_cursor(run: Path) -> Cursor:
-    """The cursor of the run's latest complete checkpoint; where none was saved, that of a beginning."""
+    """The cursor of the run's latest complete checkpoint; the initial one if it has none."""
     state = json.loads((checkpoints(run)[steps(run)[-1]] / STATE).read_text())
     saved = state.get("cursor", START._asdict())
     return Cursor(saved["epochs"], tuple(saved["rest"]))
 
 
 def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:
-    """Upper bound on the disk the checkpoints of a run take: adapter twice, two moments, fp32, one more while writing."""
+    """Upper bound on a run's checkpoints: the adapter twice and two moments in fp32, in one more folder while saving."""
     return adapter_values * 4 * 4 * (keep_last + 1 + permanent)
 
 
 def _hide(folder: Path) -> None:
-    """Take a checkpoint away in one move, so that a kill never leaves a half-removed one that looks whole."""
+    """Remove a checkpoint by one rename, so that a kill never leaves a half-removed one that looks complete."""
     if folder.exists():
         folder.rename(folder.with_name(f".{folder.name}.old"))
 
 
 def _sweep(top: Path) -> None:
-    """Remove what is hidden: replaced or outdated checkpoints, and what a killed process left half-written."""
+    """Delete hidden folders: removed checkpoints, and unfinished ones of a killed process."""
     for left in (*top.glob(".step_*"), *(top / PERMANENT).glob(".step_*")):
         shutil.rmtree(left)
 

@@ -1,4 +1,4 @@
-"""What the machine decides: number format, attention kernel, compilation (cached, counted), what to say when memory runs out."""
+"""What depends on the machine: dtype, attention kernel, memory, the compilation cache; counting of compiled programs."""
 
 import ctypes
 import os
@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from model_config import ModelConfig
 from rl.errors import InputError
 
-COMPILED = "/jax/core/compile/backend_compile_duration"  # also where the program came out of the cache
-M_MMAP_THRESHOLD, MAPPED_FROM = -3, 1 << 20  # glibc's name for it; bytes
+COMPILED = "/jax/core/compile/backend_compile_duration"  # one a program, also if it is fetched from the cache
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+M_MMAP_THRESHOLD, MAPPED_FROM = -3, 1 << 20  # glibc's parameter, and its value in bytes
 
 
 def pick_dtype(wanted: str):
-    """The frozen weights' dtype and the reason for it; auto is fp32 on a CPU, bf16 on a GPU, fp16 where bf16 is missing."""
+    """The dtype of the frozen weights, and why; auto is fp32 on a CPU, bf16 on a GPU, fp16 on one without bf16."""
     if wanted != "auto":
         return jnp.dtype(wanted), "DTYPE says so"
     device = jax.devices()[0]
@@ -30,15 +30,15 @@ def pick_dtype(wanted: str):
 
 
 def pick_attention(wanted: str, cfg: ModelConfig, dtype) -> tuple[ModelConfig, str]:
-    """The config with its attention kernel set, and the reason; InputError where a kernel that was asked for does not run."""
+    """The config with its attention kernel set, and why; InputError if ATTENTION=cudnn does not run here."""
     if wanted == "einsum":
         return cfg, "ATTENTION says so"
     try:
         q_BTHC = jnp.zeros((1, 64, cfg.num_attention_heads, cfg.head_dim), dtype)
-        kv_BSKC = jnp.zeros((1, 64, cfg.num_key_value_heads, cfg.head_dim), dtype)
+        kv_BUKC = jnp.zeros((1, 64, cfg.num_key_value_heads, cfg.head_dim), dtype)
         mask = jnp.ones((1, 1, 64, 64), bool)
-        jax.nn.dot_product_attention(q_BTHC, kv_BSKC, kv_BSKC, mask=mask, implementation="cudnn").block_until_ready()
-    except Exception as error:  # each jax version refuses in its own way: wrong platform, dtype, head size, missing library
+        jax.nn.dot_product_attention(q_BTHC, kv_BUKC, kv_BUKC, mask=mask, implementation="cudnn").block_until_ready()
+    except Exception as error:  # the type depends on the jax version and on the cause: platform, dtype, head size, library
         reason = next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")
         if wanted == "cudnn":
             raise InputError(f"ATTENTION=cudnn does not run here: {reason}; use ATTENTION=auto or einsum") from error
@@ -47,7 +47,7 @@ def pick_attention(wanted: str, cfg: ModelConfig, dtype) -> tuple[ModelConfig, s
 
 
 def memory_budget(wanted_gb: float) -> tuple[float, str]:
-    """Bytes to plan for, and where the figure comes from."""
+    """Bytes to plan for, and whose limit that is."""
     if wanted_gb:
         return wanted_gb * 1e9, "MEMORY_GB"
     if (limit := (jax.devices()[0].memory_stats() or {}).get("bytes_limit")):
@@ -59,7 +59,7 @@ def memory_budget(wanted_gb: float) -> tuple[float, str]:
 
 
 def use_compilation_cache() -> str:
-    """Keep compiled programs between runs, where JAX_COMPILATION_CACHE_DIR says or in the user's cache folder."""
+    """Keep compiled programs between runs in JAX_COMPILATION_CACHE_DIR, else in the user's cache folder; returns the folder."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rl-lisp-python" / "jax"
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(default))
     jax.config.update("jax_compilation_cache_dir", folder)
@@ -68,10 +68,10 @@ def use_compilation_cache() -> str:
 
 
 def return_freed_memory() -> bool:
-    """Have glibc give freed arrays back to the system at once, True where that was set; MALLOC_MMAP_THRESHOLD_ goes before it.
+    """Make glibc return freed arrays to the system at once, unless MALLOC_MMAP_THRESHOLD_ is set; whether that worked.
 
-    By itself it raises the size from which it does so to 32 MB, after the first such array is freed. What is smaller then comes
-    from its heap, which activations of many sizes leave full of holes: the peak grows from step to step beyond what is in use."""
+    By default glibc raises the size from which it does so to 32 MB once such an array is freed.  Smaller arrays then live in its
+    heap, which activations of many sizes fragment, so that peak memory grows from step to step."""
     if "MALLOC_MMAP_THRESHOLD_" in os.environ:
         return False
     try:
@@ -81,25 +81,25 @@ def return_freed_memory() -> bool:
 
 
 class Compiling:
-    """A context manager that counts the programs compiled within it, or fetched from the cache, and the seconds that took."""
+    """A context manager that counts the programs compiled within it, or fetched from the cache, and their seconds."""
 
     def __enter__(self):
         self.programs, self.seconds = 0, 0.0
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        jax.monitoring.register_event_duration_secs_listener(self._on_event)
         return self
 
     def __exit__(self, *_):
-        jax.monitoring.unregister_event_duration_listener(self._hear)
+        jax.monitoring.unregister_event_duration_listener(self._on_event)
 
-    def _hear(self, event: str, seconds: float, **_) -> None:
+    def _on_event(self, event: str, seconds: float, **_) -> None:
         self.programs += event == COMPILED
         self.seconds += seconds if event in (COMPILED, LOWERED) else 0.0
 
 
 def explain_memory(error: Exception) -> str | None:
-    """For an out-of-memory error, the settings that help; None for any other error."""
+    """Which settings help against an out-of-memory error; None for any other error."""
     if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
         return None
-    return ("out of memory. What helps, most first: lower GROUP or MAX_NEW_TOKENS, REMAT=full, LOGIT_CHUNK=128, "
+    return ("out of memory. What helps, in order of effect: lower GROUP or MAX_NEW_TOKENS, REMAT=full, LOGIT_CHUNK=128, "
             "DTYPE=bfloat16 (float16 on Turing cards), a smaller MODEL; on a GPU also XLA_PYTHON_CLIENT_MEM_FRACTION=0.92. "
             "--dry-run predicts the peak.")

@@ -1,11 +1,10 @@
-"""LoRA adapters: shapes, start values, save, load, merge.  An adapter is plain data beside the parameters:
+"""LoRA adapters: initial values, merging, saving, loading.  An adapter is plain data beside the parameters:
 
     {"scale": alpha / rank, "layers": [{"self_attn": {"q_proj": {"a": a_DR, "b": b_RE}, ...}, "mlp": {...}}, ...]}
 
-y = x @ w + scale * (x @ a) @ b, on those of a layer's seven projections that it has entries for, in every layer the same.
-a starts random, b at zero, so a new adapter changes nothing.
-On disk it is PEFT's layout (a folder with adapter_model.safetensors and adapter_config.json) or one .npz; what of other
-people's PEFT folders can be used, rl/models/peft.py decides."""
+y = x @ w + scale * (x @ a) @ b for the projections with an entry, the targets, which are the same in every layer.  a starts
+random and b at zero, so a new adapter changes nothing.  On disk it is a PEFT folder (adapter_model.safetensors and
+adapter_config.json) or one .npz; rl/models/peft.py decides which PEFT folders of others are supported."""
 
 import json
 import math
@@ -17,15 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save
 
-from model_config import ATTENTION_PROJECTIONS, MLP_PROJECTIONS, PROJECTIONS, ModelConfig, projection_shapes
+from model_config import PROJECTIONS, ModelConfig, projection_shapes
 from rl.models.hub import same_model
 from rl.models.peft import CONFIG, WEIGHTS, AdapterError, Stored, read_adapter
 
 
 def init(key, cfg: ModelConfig, rank: int, alpha: float, targets: Sequence[str] = PROJECTIONS) -> dict:
-    """A new adapter, fp32: a uniform in +-1/sqrt(in) (PEFT's kaiming_uniform with a = sqrt(5)), b zero.
+    """A new fp32 adapter: a uniform in +-1/sqrt(in) (PEFT's kaiming_uniform with a = sqrt(5)), b zero.
 
-    A projection starts from the same numbers whatever others are among the targets."""
+    A projection starts from the same values whatever the other targets are."""
     layers = []
     for layer_key in jax.random.split(key, cfg.num_hidden_layers):
         layer, keys = {}, dict(zip(PROJECTIONS, jax.random.split(layer_key, len(PROJECTIONS)), strict=True))
@@ -36,13 +35,18 @@ def init(key, cfg: ModelConfig, rank: int, alpha: float, targets: Sequence[str] 
     return {"scale": jnp.float32(alpha / rank), "layers": layers}
 
 
+def adapter_key(seed: int):
+    """The random key of a new adapter; no sampling key equals it."""
+    return jax.random.fold_in(jax.random.key(seed), 2**32 - 1)
+
+
 def count(adapter) -> int:
     """Number of trained values."""
     return sum(leaf.size for leaf in jax.tree.leaves(adapter["layers"]))
 
 
 def delta_norm(adapter) -> float:
-    """Frobenius norm over all projections of scale * a @ b: how far the adapter has moved the model."""
+    """Frobenius norm of scale * a @ b over all projections."""
     return float(_delta_norm(adapter))
 
 
@@ -51,13 +55,13 @@ def _delta_norm(adapter):
     total = jnp.float32(0)
     for layer in adapter["layers"]:
         for part in layer.values():
-            for p in part.values():  # |a b|^2 = trace((a'a)(b b')): R x R products instead of D x E
+            for p in part.values():  # |a b|^2 = trace((a'a)(b b')), RR products instead of DE
                 total += jnp.sum((p["a"].T @ p["a"]) * (p["b"] @ p["b"].T))
     return adapter["scale"] * jnp.sqrt(jnp.maximum(total, 0))
 
 
 def merge(params, adapter) -> dict:
-    """Parameters with the adapter added in, in the parameters' dtype; the argument stays as it is."""
+    """New parameters with the adapter added to the weights, in their dtype."""
     merged = {**params, "layers": []}
     for layer, lora in zip(params["layers"], adapter["layers"], strict=True):
         new = dict(layer)
@@ -76,7 +80,7 @@ def _merged(base, p, scale):
 
 
 def to_peft(adapter) -> dict[str, np.ndarray]:
-    """PEFT's tensors: lora_A.weight (R, in) and lora_B.weight (out, R), the transposes of a and b."""
+    """PEFT's tensors: lora_A.weight (R, in) and lora_B.weight (out, R) are the transposes of a and b."""
     tensors = {}
     for name, part, projection in _names(adapter):
         p = adapter["layers"][name][part][projection]
@@ -94,23 +98,23 @@ def save_peft(folder: Path, adapter, base_model: str) -> None:
         "lora_alpha": float(adapter["scale"]) * rank, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
         "target_modules": targets_of(adapter), "inference_mode": True, "modules_to_save": None,
     }
-    # not the library's save_file, whose error for a full disk is no OSError
+    # save_file would raise something other than OSError on a full disk
     (folder / WEIGHTS).write_bytes(save(to_peft(adapter), metadata={"format": "pt"}))
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
 
 def save_npz(path: Path, adapter) -> None:
-    """One .npz with PEFT's tensor names and the scale; numpy alone reads it."""
+    """Write one .npz with the scale and PEFT's tensors, which numpy alone can read."""
     np.savez(path, scale=np.asarray(adapter["scale"]), **to_peft(adapter))
 
 
 def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: Sequence[str] | None = None,
          model: str = "") -> dict:
-    """The adapter of a PEFT folder, an .npz, or a checkpoint folder holding one; AdapterError lists all that does not fit.
+    """The adapter in a PEFT folder, an .npz or a checkpoint folder; AdapterError lists everything that does not fit.
 
-    rank, targets: what the caller's settings say; None takes the file's.  model: MODEL, where the adapter could be another
-    model's of equal shapes; blank compares no names.  A projection that a PEFT adapter trains in some layers
-    only gets zeros for both halves in the others, so it adds nothing there and, having no gradient, stays untrained."""
+    rank and targets are those of the settings, None for any; model is MODEL, compared with the name in the file, "" for any.
+    A projection that a PEFT adapter trains in some layers only gets a = b = 0 in the others: it adds nothing there, and with
+    no gradient it stays untrained."""
     stored = read_adapter(path)
     tensors, problems, ranks = dict(stored.tensors), [], set()
     layers = _empty_layers(stored, cfg)
@@ -118,7 +122,7 @@ def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: S
         module = _module(i, part, projection)
         d, e = projection_shapes(cfg)[part][projection]
         for leaf, suffix, shape in (("a", "lora_A", (stored.rank, d)), ("b", "lora_B", (e, stored.rank))):
-            axis = int(leaf == "b")  # the one that is the rank
+            axis = int(leaf == "b")  # of the rank
             found = tensors.pop(f"base_model.model.{module}.{suffix}.weight", None)
             if found is None and not stored.trains(module):
                 found = np.zeros(shape, np.float32)
@@ -134,9 +138,9 @@ def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: S
                            + "; ".join(problems) + f". Use the model it was trained on (MODEL={stored.base}), or another "
                            "adapter.")
     if model and stored.base and not same_model(stored.base, model):
-        raise AdapterError(f"{path} was trained on {stored.base}, the settings say MODEL={model}: that of another model with "
-                           "equal shapes. Set MODEL to the model it was trained on; where both are one model, name that one as "
-                           f"base_model_name_or_path in {CONFIG}")
+        raise AdapterError(f"{path} was trained on {stored.base}, the settings say MODEL={model}, another model with equal "
+                           "shapes. Set MODEL to the model it was trained on; if both names mean the same model, write MODEL's "
+                           f"as base_model_name_or_path into {CONFIG}")
     if len(ranks) != 1 or rank not in (None, *ranks):
         raise AdapterError(f"{path} has rank {sorted(ranks)}, the settings say LORA_RANK={rank}. "
                            f"Set LORA_RANK={max(ranks)}, or start a new adapter.")
@@ -147,12 +151,11 @@ def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: S
 
 
 def _empty_layers(stored: Stored, cfg: ModelConfig) -> list[dict]:
-    """Places for a stored adapter: in every layer the projections that it trains in any."""
-    everywhere = range(cfg.num_hidden_layers)
-    targets = {(part, p) for part, group in projection_shapes(cfg).items() for p in group
-               if any(stored.trains(_module(i, part, p)) for i in everywhere)}
-    return [{part: {p: {} for p in group if (part, p) in targets} for part, group in projection_shapes(cfg).items()}
-            for _ in everywhere]
+    """An adapter without values: in every layer the projections that the stored one trains in any."""
+    layers = range(cfg.num_hidden_layers)
+    targets = {part: [p for p in shapes if any(stored.trains(_module(i, part, p)) for i in layers)]
+               for part, shapes in projection_shapes(cfg).items()}
+    return [{part: {p: {} for p in names} for part, names in targets.items()} for _ in layers]
 
 
 def rank_of(adapter) -> int:
@@ -162,7 +165,7 @@ def rank_of(adapter) -> int:
 
 
 def targets_of(adapter) -> list[str]:
-    """The names of the projections that are adapted, in a layer's order."""
+    """The adapted projections, in the order of PROJECTIONS."""
     return list(dict.fromkeys(projection for _, _, projection in _names(adapter)))
 
 
@@ -173,16 +176,7 @@ def _module(layer: int, part: str, projection: str) -> str:
 def _names(adapter):
     """(layer, part, projection) of every adapted projection, in a fixed order."""
     for i, layer in enumerate(adapter["layers"]):
-        for part, projections in (("self_attn", ATTENTION_PROJECTIONS), ("mlp", MLP_PROJECTIONS)):
-            for projection in projections:
+        for part in ("self_attn", "mlp"):
+            for projection in PROJECTIONS:
                 if projection in layer[part]:
                     yield i, part, projection
-
-
-
-# ---- the step --------------------------------------------------------------------------------------------------------
-
-
-def adapter_key(seed: int):
-    """The key of a new adapter's random half; apart from every sampling key."""
-    return jax.random.fold_in(jax.random.key(seed), 2**32 - 1)

@@ -1,23 +1,29 @@
-"""The objective: what one sampled token adds to it, and what the sum is divided by.  Pure functions of arrays.
+"""GRPO's loss and its variants: what a sampled token adds to the objective J, and what the sum is divided by; the loss is -J.
 
-rho = exp(logp - logp_sampler) is a token's ratio, clip(x) = x kept within 1 - eps_low and 1 + eps_high, A its sample's
-advantage, |o| its sample's length, T = MAX_NEW_TOKENS.
+    A_n = (r_n - mean(r)) / std(r)                        over the N samples of a prompt, std with ddof 0
+    J   = sum over tokens of min(rho A, clip(rho) A) / tokens trained on
 
-    LOSS      a token adds                                          times      the sum is divided by
-    dapo      min(rho A, clip(rho) A)                               1          the tokens trained on
-    grpo      the same                                              T / |o|    T * the samples trained on
-    dr_grpo   the same                                              1          T * TASKS_PER_STEP * GROUP, a constant
-    gspo      the same with s = exp(mean of log rho over the        T / |o|    T * the samples trained on
-              sample) for rho, and bounds of its own
-    cispo     stop_gradient(clip(rho)) A logp                       1          the tokens trained on
+rho = exp(logp - logp_sampler) is a token's probability ratio, clip(rho) is rho limited to [1 - eps_low, 1 + eps_high], and A is
+the advantage of the token's sample.  This is the default, after Shao et al. 2024 (arXiv 2402.03300) and DAPO, Yu et al. 2025
+(2503.14476).  It differs from plain GRPO in three ways: no KL term and no reference model; two clip bounds; a mean over the
+tokens of the whole optimiser step instead of a mean of sample means.  Samples of a prompt with equal rewards have no signal and
+are left out, unless there is an entropy bonus or a KL term.  advantages.py has the other advantages.  The losses, with |o| the
+tokens of a sample and T = MAX_NEW_TOKENS, the most it can have:
 
-DAPO: Yu et al. 2025 (arXiv 2503.14476), the token mean.  GRPO: Shao et al. 2024 (2402.03300), the mean of sample means.
-Dr. GRPO: Liu et al. 2025 (2503.20783), no length in the denominator and no std in the advantage.  GSPO: Zheng et al. 2025
-(2507.18071), the ratio of whole samples, length-normalised.  CISPO: MiniMax-M1, 2025 (2506.13585), REINFORCE whose weight is
-clipped and whose tokens all keep their gradient.  T cancels in the sample means; it keeps half-precision gradients near one.
+    LOSS      a token adds                              weight     divisor
+    dapo      min(rho A, clip(rho) A)                   1          tokens trained on
+    grpo      the same                                  T / |o|    T * samples trained on
+    dr_grpo   the same                                  1          T * TASKS_PER_STEP * GROUP, a constant
+    gspo      min(s A, clip(s) A), own clip bounds      T / |o|    T * samples trained on
+              s = exp(mean of log rho in the sample)
+    cispo     stop_gradient(clip(rho)) A logp           1          tokens trained on
 
-To each token, with the loss's own weight and divisor, + ENTROPY_BONUS * entropy - KL_BETA * KL(policy || base), the latter by
-the k3 estimator of Schulman's note "Approximating KL divergence": exp(d) - d - 1 with d = logp_base - logp, never negative."""
+Dr. GRPO: Liu et al. 2025 (2503.20783), no length in the divisor, no std in the advantage.  GSPO: Zheng et al. 2025 (2507.18071).
+CISPO: MiniMax-M1, 2025 (2506.13585), REINFORCE with a clipped weight; no token loses its gradient.  T cancels in the means over
+samples; it keeps half-precision gradients near one.
+
+With the same weight and divisor every token also adds ENTROPY_BONUS * entropy - KL_BETA * KL(policy || base).  KL is estimated by
+k3 of Schulman's note "Approximating KL divergence": exp(d) - d - 1 with d = logp_base - logp, never negative."""
 
 from typing import NamedTuple
 
@@ -29,132 +35,140 @@ from attention import NEVER
 from qwen2_jax import head_logits
 from rl.settings.declared import Settings
 
-SAMPLE_MEANS = ("grpo", "gspo")  # every sample weighs the same, whatever its length
+SAMPLE_MEANS = ("grpo", "gspo")  # every sample has the same weight, whatever its length
 
 
 class Loss(NamedTuple):
-    """The constants of the loss and of its memory; hashable."""
+    """The constants of the loss, and how much memory its gradient may take; hashable."""
 
     eps_low: float = 0.2
     eps_high: float = 0.28
     temperature: float = 1.0
-    logit_chunk: int = 256  # positions whose logits exist at the same time; changes memory only
-    remat: str = "full"
-    loss: str = "dapo"
+    logit_chunk: int = 256  # tokens whose logits exist at the same time; changes memory only
+    remat: str = "full"  # what the backward pass recomputes (`qwen2_jax.BLOCKS`); changes memory only
+    kind: str = "dapo"
     entropy_bonus: float = 0.0
     kl_beta: float = 0.0
-    longest: int = 192  # T, tokens
-    step_samples: int = 64  # samples a step is meant to train on
+    max_new_tokens: int = 192  # T of the table
+    step_samples: int = 64  # TASKS_PER_STEP * GROUP
 
     @property
     def needs_no_signal(self) -> bool:
-        """Whether groups teach something even where all their advantages are 0."""
+        """Whether groups whose advantages are all 0 are trained on."""
         return self.entropy_bonus > 0 or self.kl_beta > 0
 
 
-def surrogate(logprob_C, log_ratio_C, advantage_C, objective: Loss):
-    """(what each token adds, whether the lower, whether the upper bound acts there)."""
-    ratio_C = jnp.exp(log_ratio_C)
-    clipped_C = jnp.clip(ratio_C, 1 - objective.eps_low, 1 + objective.eps_high)
-    low_C, high_C = ratio_C < 1 - objective.eps_low, ratio_C > 1 + objective.eps_high
-    if objective.loss == "cispo":
-        return jax.lax.stop_gradient(clipped_C) * advantage_C * logprob_C, low_C, high_C
-    gain_C = jnp.minimum(ratio_C * advantage_C, clipped_C * advantage_C)
-    return gain_C, low_C & (advantage_C < 0), high_C & (advantage_C > 0)
-
-
-def sample_log_ratio(log_ratio_M, sample_M, mask_M, samples: int):
-    """The mean of a sample's log ratios, for each of its tokens: the log of GSPO's ratio s."""
-    total_N, count_N = (jax.ops.segment_sum(x_M, sample_M, samples) for x_M in (log_ratio_M * mask_M, mask_M.astype(jnp.int32)))
-    return (total_N / jnp.maximum(1, count_N))[sample_M]  # a sample left out of the loss has no tokens
-
-
-def through_tokens(sample_log_ratio_C, logprob_C):
-    """GSPO's log ratio as a function of the tokens' own log-probabilities: its value, and its sample's share of the gradient.
-
-    By the chain rule d s / d logp = s / |o|; the 1 / |o| is in the token's weight."""
-    return sample_log_ratio_C + logprob_C - jax.lax.stop_gradient(logprob_C)
-
-
-def entropy(logits_CV, vocab_ok_V):
-    """Nats of each position's distribution; ids outside the vocabulary in use have no mass, whatever their logit."""
-    finite_CV = jnp.where(vocab_ok_V, logits_CV, 0.0)
-    return jax.nn.logsumexp(logits_CV, -1) - (jax.nn.softmax(logits_CV, -1) * finite_CV).sum(-1)
-
-
-def kl_k3(logprob_C, base_logprob_C):
-    """An estimate of KL(policy || base) from one id a position, drawn from the policy: unbiased, and never negative."""
-    difference_C = base_logprob_C - logprob_C
-    return jnp.expm1(difference_C) - difference_C
-
-
-def token_weight(length: int, objective: Loss) -> float:
-    """What a token of a sample of so many tokens counts."""
-    return objective.longest / length if objective.loss in SAMPLE_MEANS else 1.0
-
-
-def denominator(objective: Loss, tokens: int, samples: int) -> int:
-    """What the sum over a whole optimiser step is divided by, for so many tokens and samples trained on."""
-    if objective.loss == "dr_grpo":
-        return objective.longest * objective.step_samples
-    return objective.longest * samples if objective.loss in SAMPLE_MEANS else tokens
-
-
-
-def loss_of(settings: Settings) -> Loss:
-    """The loss's part of the settings."""
-    o, g = settings.objective, settings.generation
-    low, high = (o.gspo_eps_low, o.gspo_eps_high) if o.loss == "gspo" else (o.eps_low, o.eps_high)
-    remat = "full" if settings.model.remat == "auto" else settings.model.remat  # not planned for: what fits if anything does
-    return Loss(low, high, g.temperature, o.logit_chunk, remat, o.loss, o.entropy_bonus, o.kl_beta,
-                     g.max_new_tokens, settings.trainer.tasks_per_step * g.group)
-
-
-
 class Targets(NamedTuple):
-    """The sampled tokens of a group, one after another, and what the loss needs to know of each; padded to whole chunks."""
+    """The M sampled tokens of a packed group, or of one chunk of it, and what the loss needs for each; padded with weight 0."""
 
     source_M: np.ndarray  # which of the Q hidden states predicts the token
     target_M: np.ndarray  # its id
     sampler_logprob_M: np.ndarray
     advantage_M: np.ndarray
-    sample_M: np.ndarray  # which of the group's samples it belongs to
-    weight_M: np.ndarray  # what it counts in the objective; 0 on padding
-    base_logprob_M: np.ndarray | None = None  # without the adapter, where there is a KL term
-    sample_log_ratio_M: jax.Array | None = None  # of its whole sample, where the loss asks for it
+    sample_M: np.ndarray  # which of the N samples it belongs to
+    weight_M: np.ndarray  # 0 on padding
+    base_logprob_M: np.ndarray | None = None  # without the adapter; only with a KL term
+    sample_log_ratio_M: jax.Array | None = None  # log s of its sample; only for gspo
 
 
+def loss_sum(hidden_MD, params, targets: Targets, cfg, loss: Loss, vocab_used: int):
+    """(-J before the division, statistics), both summed over the targets; hidden_MD are the states that predict them."""
+    logits_MV, vocab_ok_V = logits_of(hidden_MD, params, cfg, loss, vocab_used)
+    logprob_M = logprob_of(logits_MV, targets.target_M)
+    mask_M = (targets.weight_M > 0).astype(jnp.float32)
+    difference_M = (logprob_M - targets.sampler_logprob_M) * mask_M
+    log_ratio_M = difference_M
+    if targets.sample_log_ratio_M is not None:
+        log_ratio_M = through_tokens(targets.sample_log_ratio_M, logprob_M) * mask_M
+    gain_M, low_M, high_M = surrogate(logprob_M, log_ratio_M, targets.advantage_M, loss)
+    stats = {"clip_low": (low_M * mask_M).sum(), "clip_high": (high_M * mask_M).sum(),
+             "difference": jnp.abs(difference_M).sum(), "difference_max": jnp.abs(difference_M).max()}
+    if loss.entropy_bonus:
+        gain_M += loss.entropy_bonus * entropy(logits_MV, vocab_ok_V)
+    if loss.kl_beta:
+        kl_M = kl_k3(logprob_M, targets.base_logprob_M)
+        gain_M -= loss.kl_beta * kl_M
+        stats["kl"] = (kl_M * mask_M).sum()
+    return -(gain_M * targets.weight_M).sum(), stats
 
-# ---- loss and gradient -----------------------------------------------------------------------------------------------
+
+def surrogate(logprob_M, log_ratio_M, advantage_M, loss: Loss):
+    """(what each token adds to J, whether the lower bound clips it, whether the upper bound does)."""
+    ratio_M = jnp.exp(log_ratio_M)
+    clipped_M = jnp.clip(ratio_M, 1 - loss.eps_low, 1 + loss.eps_high)
+    low_M, high_M = ratio_M < 1 - loss.eps_low, ratio_M > 1 + loss.eps_high
+    if loss.kind == "cispo":
+        return jax.lax.stop_gradient(clipped_M) * advantage_M * logprob_M, low_M, high_M
+    gain_M = jnp.minimum(ratio_M * advantage_M, clipped_M * advantage_M)
+    return gain_M, low_M & (advantage_M < 0), high_M & (advantage_M > 0)
 
 
-def chunk_logits(hidden_CD, params, cfg, objective, vocab_used):
-    """(logits of the distribution that was sampled from, which ids it can give): a ratio of equal weights is then 1."""
+def token_weight(length: int, loss: Loss) -> float:
+    """The weight of each token of a sample of that length."""
+    return loss.max_new_tokens / length if loss.kind in SAMPLE_MEANS else 1.0
+
+
+def denominator(loss: Loss, tokens: int, samples: int) -> int:
+    """The divisor of a whole optimiser step that trains on so many tokens and samples."""
+    if loss.kind == "dr_grpo":
+        return loss.max_new_tokens * loss.step_samples
+    return loss.max_new_tokens * samples if loss.kind in SAMPLE_MEANS else tokens
+
+
+# ---- log-probabilities -----------------------------------------------------------------------------------------------
+
+
+def logits_of(hidden_MD, params, cfg, loss: Loss, vocab_used: int):
+    """(logits_MV at the sampling temperature, which ids can be sampled), so that ratios are 1 before the first update."""
     vocab_ok_V = jnp.arange(cfg.vocab_size) < vocab_used
-    return jnp.where(vocab_ok_V, head_logits(params, hidden_CD).T, NEVER) / objective.temperature, vocab_ok_V
+    return jnp.where(vocab_ok_V, head_logits(params, hidden_MD).T, NEVER) / loss.temperature, vocab_ok_V
 
 
-def logprob_of(logits_CV, target_C):
-    """Log-probability of one id a position."""
-    return jnp.take_along_axis(logits_CV, target_C[:, None], -1)[:, 0] - jax.nn.logsumexp(logits_CV, -1)
+def logprob_of(logits_MV, target_M):
+    """The log-probability of each target."""
+    return jnp.take_along_axis(logits_MV, target_M[:, None], -1)[:, 0] - jax.nn.logsumexp(logits_MV, -1)
 
 
-def chunk_loss(hidden_CD, params, sampled: Targets, cfg, objective, vocab_used):
-    """(-J summed over a chunk of positions, statistics summed over it); the fields of `sampled` are the chunk's."""
-    logits_CV, vocab_ok_V = chunk_logits(hidden_CD, params, cfg, objective, vocab_used)
-    logprob_C = logprob_of(logits_CV, sampled.target_M)
-    mask_C = (sampled.weight_M > 0).astype(jnp.float32)
-    difference_C = (logprob_C - sampled.sampler_logprob_M) * mask_C
-    log_ratio_C = difference_C
-    if sampled.sample_log_ratio_M is not None:
-        log_ratio_C = through_tokens(sampled.sample_log_ratio_M, logprob_C) * mask_C
-    gain_C, low_C, high_C = surrogate(logprob_C, log_ratio_C, sampled.advantage_M, objective)
-    stats = {"clip_low": (low_C * mask_C).sum(), "clip_high": (high_C * mask_C).sum(),
-             "difference": jnp.abs(difference_C).sum(), "difference_max": jnp.abs(difference_C).max()}
-    if objective.entropy_bonus:
-        gain_C += objective.entropy_bonus * entropy(logits_CV, vocab_ok_V)
-    if objective.kl_beta:
-        kl_C = kl_k3(logprob_C, sampled.base_logprob_M)
-        gain_C -= objective.kl_beta * kl_C
-        stats["kl"] = (kl_C * mask_C).sum()
-    return -(gain_C * sampled.weight_M).sum(), stats
+# ---- the ratio of a whole sample -------------------------------------------------------------------------------------
+
+
+def sample_log_ratio(log_ratio_M, sample_M, mask_M, samples: int):
+    """log s for each token: the mean of log rho over the token's sample."""
+    total_N, count_N = (jax.ops.segment_sum(x_M, sample_M, samples) for x_M in (log_ratio_M * mask_M, mask_M.astype(jnp.int32)))
+    return (total_N / jnp.maximum(1, count_N))[sample_M]  # a sample left out of the loss has no tokens
+
+
+def through_tokens(sample_log_ratio_M, logprob_M):
+    """log s as a function of the token's own log-probability: the same value, and the token's share of the gradient.
+
+    By the chain rule d s / d logp = s / |o|; the token's weight holds the 1 / |o|."""
+    return sample_log_ratio_M + logprob_M - jax.lax.stop_gradient(logprob_M)
+
+
+# ---- entropy and KL --------------------------------------------------------------------------------------------------
+
+
+def entropy(logits_MV, vocab_ok_V):
+    """Entropy in nats of each token's distribution; unused ids have no mass, whatever their logits."""
+    finite_MV = jnp.where(vocab_ok_V, logits_MV, 0.0)
+    return jax.nn.logsumexp(logits_MV, -1) - (jax.nn.softmax(logits_MV, -1) * finite_MV).sum(-1)
+
+
+def kl_k3(logprob_M, base_logprob_M):
+    """An unbiased, never negative estimate of KL(policy || base) from one id drawn from the policy."""
+    difference_M = base_logprob_M - logprob_M
+    return jnp.expm1(difference_M) - difference_M
+
+
+# ---- from the settings -----------------------------------------------------------------------------------------------
+
+
+def loss_of(settings: Settings) -> Loss:
+    """The loss that the settings describe."""
+    o, g, remat = settings.objective, settings.generation, settings.model.remat
+    return Loss(eps_low=o.gspo_eps_low if o.loss == "gspo" else o.eps_low,
+                eps_high=o.gspo_eps_high if o.loss == "gspo" else o.eps_high,
+                temperature=g.temperature, logit_chunk=o.logit_chunk,
+                remat="full" if remat == "auto" else remat,  # no memory plan yet: the smallest
+                kind=o.loss, entropy_bonus=o.entropy_bonus, kl_beta=o.kl_beta,
+                max_new_tokens=g.max_new_tokens, step_samples=settings.trainer.tasks_per_step * g.group)

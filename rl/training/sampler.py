@@ -1,9 +1,9 @@
-"""Sample completions: prompts prefilled once, all their samples decoded together on the device, finished rows dropped.
+"""Sampling: prompts are prefilled once, all their samples are decoded together, finished rows are dropped.
 
-Decoding runs in blocks of steps.  Between blocks the host looks which rows have stopped and, when few enough are left,
-moves the live ones into a smaller batch from a short fixed list of sizes, so dead rows cost nothing and the number of
-compiled programs stays small.  A row's randomness depends on (seed, step, task, sample) alone: neither its neighbours nor
-the batch's shape can change it.  Training uses exactly the ids sampled here, never re-encoded text."""
+Decoding runs on the device in blocks of steps.  Between blocks the host checks which rows have stopped and moves the live ones
+into a smaller batch from a short list of sizes, so that finished rows cost little and few programs are compiled.  A row's
+randomness depends on (seed, step, task, sample) only, not on its neighbours or the shape of the batch.  Training uses the ids
+sampled here, never re-encoded text."""
 
 import zlib
 from collections.abc import Callable
@@ -20,77 +20,74 @@ from qwen2_jax import head_logits, prefill, run_layers
 from rl.errors import InputError
 from rl.settings.declared import Settings
 
-PREFILL_BUCKET = 16  # prompts are computed at a multiple of this many slots, so little of that is padding,
-PROMPT_BUCKET = 64  # and kept at a multiple of this many, so the programs that decode are few
-VOCAB_TILE = 128  # a sample is found first by tile, then within it: one pass over the vocabulary instead of a long scan
+PREFILL_BUCKET = 16  # prefill pads prompts to a multiple of this, so that little of its work is padding,
+PROMPT_BUCKET = 64  # and their cache to a multiple of this, so that few decoding programs are compiled
+VOCAB_TILE = 128  # W ids; the tile of a sample is found first, then the id in it: one pass instead of a scan of the vocabulary
 
 
 class SamplingParams(NamedTuple):
     """How to sample; hashable, so that it can be a static argument."""
 
-    temperature: float = 1.0  # 0 is greedy
-    top_k: int = 0  # 0 is off
-    top_p: float = 1.0
+    temperature: float = 1.0  # 0: greedy
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0  # 1: off
     max_new_tokens: int = 192
-    block: int = 16  # decoding steps between two looks at which rows have stopped
+    block: int = 16  # decoding steps between two checks for finished rows
 
 
 class Rollouts(NamedTuple):
-    """P prompts with N samples each, row b = prompt * N + sample; numpy, on the host."""
+    """Samples of P prompts, N each, row p * N + n; NumPy, on the host."""
 
     prompt_ids: list[list[int]]
-    prompt_B: np.ndarray  # which prompt a row answers
-    ids_BT: np.ndarray  # sampled ids, the stop id included; zeros after
-    logprobs_BT: np.ndarray  # log-probability of each sampled id at the sampling temperature, before any top-k or top-p
-    entropy_BT: np.ndarray  # entropy in nats of the distribution each id was drawn from, before any top-k or top-p
-    length_B: np.ndarray  # number of sampled ids: up to and including the first stop id
-    finish_B: list[str]  # "stop", or "length" where max_new_tokens ended it
-    hidden_B: list[np.ndarray] | None = None  # each row's hidden_TD, where somebody asked (rl/training/update.py)
+    prompt_B: np.ndarray  # each row's prompt
+    ids_BT: np.ndarray  # sampled ids with the stop id, then zeros
+    logprobs_BT: np.ndarray  # log-probability of each sampled id, at the temperature, before top-k and top-p
+    entropy_BT: np.ndarray  # entropy in nats of the same distribution
+    length_B: np.ndarray  # sampled ids, with the stop id
+    finish_B: list[str]  # "stop", or "length" at max_new_tokens
 
 
-class State(NamedTuple):
-    """What a block of decoding takes and gives back: the live rows."""
+class DecodeState(NamedTuple):
+    """The live rows between two blocks of decoding."""
 
     own_kv: list  # each layer's (k_BKCT, v_BKTC) of the rows' own tokens
     token_B: jax.Array  # the token to feed next
     done_B: jax.Array
-    place_B: jax.Array  # prompt * N + sample
+    place_B: jax.Array  # p * N + n
     prompt_len_B: jax.Array
     key_B: jax.Array
 
 
 def step_key(seed: int, step: int):
-    """The key of one training step (or of a probe: a step of its own)."""
+    """The random key of a training step; a probe counts as a step."""
     return jax.random.fold_in(jax.random.key(seed), step)
 
 
 def row_keys(key, names: list[str], samples: int):
-    """One key a row, from the step's key, the task's name and the sample's number alone."""
+    """key_B: a row's key depends on the step's key, the task's name and the number of the sample."""
     task_P = jnp.asarray([zlib.crc32(name.encode()) for name in names], jnp.uint32)
     keys_PN = jax.vmap(lambda task: jax.vmap(lambda n: jax.random.fold_in(jax.random.fold_in(key, task), n))(
         jnp.arange(samples)))(task_P)
     return keys_PN.reshape(-1)
 
 
-def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: SamplingParams, key_B, slots: int = 0,
-             ended: Callable[[np.ndarray, Rollouts], None] = lambda rows, out: None) -> Rollouts:
-    """`samples` completions of each prompt; key_B from `row_keys`.  Ends when every row has stopped.
+def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: SamplingParams, key_B, min_prompts: int = 0,
+             on_finished: Callable[[np.ndarray, Rollouts], None] = lambda rows, out: None) -> Rollouts:
+    """`samples` completions of each prompt; key_B from `row_keys`.
 
-    Fewer prompts than `slots` run in the programs that were compiled for so many.  `ended` is told, between blocks, which
-    rows of the result are whole, each once."""
+    With fewer than `min_prompts` prompts, copies of the last one fill up the batch, so that the programs compiled for that many
+    are used again.  Between blocks `on_finished` gets the rows of the result that are finished, each row once."""
     cfg, chat = model.cfg, model.chat
     check_room(prompts, sampling.max_new_tokens, cfg)
-    # The last prompt token is fed as every row's first step, so that prefill needs no logits and one program does it all.
-    placed = prompts + prompts[-1:] * (slots - len(prompts))
-    tokens_PS, mask_PS = left_pad([ids[:-1] for ids in placed], PREFILL_BUCKET)
+    # A row's first step is fed the last token of its prompt, so that prefill needs no logits.
+    filled = prompts + prompts[-1:] * (min_prompts - len(prompts))
+    tokens_PS, mask_PS = left_pad([ids[:-1] for ids in filled], PREFILL_BUCKET)
     prompt_kv = prefill(model.params, adapter, tokens_PS, mask_PS, prompt_slots(mask_PS.shape[1]), cfg)
     mask_PS = np.pad(mask_PS, ((0, 0), (0, prompt_slots(mask_PS.shape[1]) - mask_PS.shape[1])))
-    state = first_state(cfg, placed, samples, sampling, key_B, prompt_kv[0][0].dtype)
+    state = first_state(cfg, filled, samples, sampling, key_B, prompt_kv[0][0].dtype)
 
-    B, rows = len(prompts) * samples, np.arange(len(placed) * samples)  # which row of the result each live row is
-    out = Rollouts(prompts, np.repeat(np.arange(len(prompts)), samples),
-                   *(np.zeros((B, sampling.max_new_tokens), dtype) for dtype in (np.int32, np.float32, np.float32)),
-                   np.zeros(B, np.int32), ["length"] * B)
+    out = empty_rollouts(prompts, samples, sampling.max_new_tokens)
+    B, rows = len(out.prompt_B), np.arange(len(filled) * samples)  # each live row's row of the result
     sizes = row_sizes(len(rows))
     if B < len(rows):
         state, rows = compact(state, rows, rows >= B, sizes)
@@ -102,22 +99,31 @@ def generate(model, adapter, prompts: list[list[int]], samples: int, sampling: S
                                     samples, cfg, sampling, stops, chat.vocab_used)
         record(out, rows, was_done, block, start, until, stops)
         done = np.asarray(state.done_B)
-        ended(rows[~was_done & done if until < sampling.max_new_tokens else ~was_done], out)
+        on_finished(rows[~was_done & done if until < sampling.max_new_tokens else ~was_done], out)
         if done.all():
             break
         state, rows = compact(state, rows, done, sizes)
     return out
 
 
+def empty_rollouts(prompts: list[list[int]], samples: int, max_new_tokens: int) -> Rollouts:
+    """Rollouts of these prompts before the first token."""
+    B = len(prompts) * samples
+    return Rollouts(prompt_ids=prompts, prompt_B=np.repeat(np.arange(len(prompts)), samples),
+                    ids_BT=np.zeros((B, max_new_tokens), np.int32), logprobs_BT=np.zeros((B, max_new_tokens), np.float32),
+                    entropy_BT=np.zeros((B, max_new_tokens), np.float32), length_B=np.zeros(B, np.int32),
+                    finish_B=["length"] * B)
+
+
 def check_room(prompts: list[list[int]], max_new_tokens: int, cfg: ModelConfig) -> None:
-    """InputError where the longest prompt and a completion have more positions than the model."""
+    """InputError if the longest prompt and a completion exceed the model's positions."""
     if (longest := max(map(len, prompts), default=0) + max_new_tokens) > cfg.max_position_embeddings:
         raise InputError(f"prompt and completion need {longest} positions, the model has {cfg.max_position_embeddings}: "
                          f"lower MAX_NEW_TOKENS={max_new_tokens} or shorten the prompt")
 
 
 def left_pad(sequences: list[list[int]], bucket: int):
-    """(tokens, mask), left-padded to the bucket above the longest: every row then decodes at the same slot."""
+    """(tokens, mask), left-padded to a multiple of `bucket`, so that all rows decode their first token at the same place."""
     width = max(1, -(-max(map(len, sequences)) // bucket)) * bucket
     tokens = np.zeros((len(sequences), width), np.int32)
     mask = np.zeros((len(sequences), width), bool)
@@ -128,12 +134,12 @@ def left_pad(sequences: list[list[int]], bucket: int):
 
 
 def prompt_slots(width: int) -> int:
-    """Slots of the prompts' cache for prompts of that width."""
+    """S of the prompts' cache, for prompts padded to that width."""
     return -(-width // PROMPT_BUCKET) * PROMPT_BUCKET
 
 
-def first_state(cfg: ModelConfig, prompts, samples, sampling: SamplingParams, key_B, dtype) -> State:
-    """All rows that have a key live, about to read their prompt's last token, with empty caches of their own."""
+def first_state(cfg: ModelConfig, prompts, samples, sampling: SamplingParams, key_B, dtype) -> DecodeState:
+    """Rows about to be fed the last token of their prompt, with empty caches; those without a key are done."""
     prompt_B = np.repeat(np.arange(len(prompts), dtype=np.int32), samples)
     live = len(key_B)
     if live < len(prompt_B):
@@ -141,24 +147,24 @@ def first_state(cfg: ModelConfig, prompts, samples, sampling: SamplingParams, ke
     own_kv = [tuple(jnp.zeros(shape, dtype) for shape in own_shapes(cfg, len(prompt_B), sampling))
               for _ in range(cfg.num_hidden_layers)]
     rows = jnp.arange(len(prompt_B))
-    return State(own_kv, jnp.asarray([prompts[p][-1] for p in prompt_B], jnp.int32), rows >= live, rows,
-                 jnp.asarray([len(prompts[p]) for p in prompt_B], jnp.int32), key_B)
+    return DecodeState(own_kv=own_kv, token_B=jnp.asarray([prompts[p][-1] for p in prompt_B], jnp.int32), done_B=rows >= live,
+                       place_B=rows, prompt_len_B=jnp.asarray([len(prompts[p]) for p in prompt_B], jnp.int32), key_B=key_B)
 
 
 def own_shapes(cfg: ModelConfig, rows: int, sampling: SamplingParams):
     """Shapes of one layer's k_BKCT and v_BKTC."""
-    slots = -(-sampling.max_new_tokens // sampling.block) * sampling.block
-    return (rows, cfg.num_key_value_heads, cfg.head_dim, slots), (rows, cfg.num_key_value_heads, slots, cfg.head_dim)
+    T = -(-sampling.max_new_tokens // sampling.block) * sampling.block
+    return (rows, cfg.num_key_value_heads, cfg.head_dim, T), (rows, cfg.num_key_value_heads, T, cfg.head_dim)
 
 
 def row_sizes(rows: int) -> list[int]:
-    """The batch sizes in use, largest first: the full one, then a power of two and its three quarters by turns, down to 4."""
+    """Batch sizes, largest first: the full one, then powers of two and three quarters of them, down to 4."""
     ladder = [n for power in range(10, 1, -1) for n in (2**power, 3 * 2 ** (power - 2))]
     return [rows, *(n for n in ladder if 4 <= n < rows)]
 
 
-def compact(state: State, rows, done, sizes):
-    """Drop finished rows when the live ones fit a smaller size; a few dead ones may stay to fill it."""
+def compact(state: DecodeState, rows, done, sizes):
+    """Drop finished rows if the live ones fit a smaller size; some finished ones may stay to fill it."""
     size = min(n for n in sizes if n >= (~done).sum())
     if size >= len(rows):
         return state, rows
@@ -167,13 +173,13 @@ def compact(state: State, rows, done, sizes):
 
 
 @jax.jit
-def take_rows(state: State, keep) -> State:
-    """The state of the rows `keep`."""
+def take_rows(state: DecodeState, keep) -> DecodeState:
+    """The state of some rows."""
     return jax.tree.map(lambda leaf: leaf[keep], state)
 
 
 def record(out: Rollouts, rows, was_done, block, start, until, stops):
-    """Write a block's tokens into the result, for the rows that were live when it began."""
+    """Write a block's tokens into the result, for rows that were live when the block began."""
     ids, logprobs, entropy = (np.asarray(part)[:, : until - start] for part in block)
     for i, row in enumerate(rows):
         if was_done[i]:
@@ -190,14 +196,15 @@ def record(out: Rollouts, rows, was_done, block, start, until, stops):
 
 
 @partial(jax.jit, static_argnames=("samples", "cfg", "sampling", "stops", "vocab_used"), donate_argnames="state")
-def decode_block(params, adapter, prompt_kv, mask_PS, state: State, start, until, samples, cfg, sampling, stops, vocab_used):
-    """Feed, sample, and feed again from slot `start` until slot `until` or until every row has stopped.
+def decode_block(params, adapter, prompt_kv, mask_PS, state: DecodeState, start, until, samples, cfg, sampling, stops,
+                 vocab_used):
+    """Sample tokens `start` to `until` of every row, fewer if all rows stop.
 
     Returns the state and (ids, logprobs, entropy), each (B, block)."""
     B, P = state.token_B.shape[0], mask_PS.shape[0]
     zeros = jnp.zeros((B, sampling.block), jnp.float32)
     row_PN = jnp.zeros(P * samples, jnp.int32).at[state.place_B].set(jnp.arange(B)).reshape(P, samples)
-    vocab_ok_V1 = (jnp.arange(cfg.vocab_size) < vocab_used)[:, None]  # the embedding's unused rows are never sampled
+    vocab_ok_V1 = (jnp.arange(cfg.vocab_size) < vocab_used)[:, None]  # unused rows of the embedding
     stop_ids = jnp.asarray(stops)
 
     def live(carry):
@@ -211,7 +218,8 @@ def decode_block(params, adapter, prompt_kv, mask_PS, state: State, start, until
         position_B1 = (state.prompt_len_B - 1 + t)[:, None]
         hidden_B1D, own_kv = run_layers(params, adapter, state.token_B[:, None], position_B1, layout, pasts, cfg)
         logits_VB = jnp.where(vocab_ok_V1, head_logits(params, hidden_B1D[:, 0]), NEVER)
-        token_B, logprob_B, entropy_B = sample_tokens(logits_VB, jax.vmap(jax.random.fold_in, (0, None))(state.key_B, t), sampling)
+        key_B = jax.vmap(jax.random.fold_in, (0, None))(state.key_B, t)
+        token_B, logprob_B, entropy_B = sample_tokens(logits_VB, key_B, sampling)
         column = t - start
         written = tuple(array.at[:, column].set(value) for array, value in
                         ((ids, token_B), (logprobs, logprob_B), (entropies, entropy_B)))
@@ -223,10 +231,10 @@ def decode_block(params, adapter, prompt_kv, mask_PS, state: State, start, until
 
 
 def sample_tokens(logits_VB, key_B, sampling: SamplingParams):
-    """(token_B, its log-probability, entropy of the distribution); all at the temperature, before top-k and top-p.
+    """(token_B, its log-probability, the entropy), the latter two at the temperature, before top-k and top-p.
 
-    Greedy (temperature 0) reports the values of temperature 1.  Sums over the vocabulary go by tiles: quicker, and fp32 adds
-    up a thousand terms more exactly than a hundred thousand."""
+    Greedy sampling (temperature 0) reports the values of temperature 1.  Sums over the vocabulary go tile by tile, which is
+    faster and more accurate in fp32."""
     scaled_VB = logits_VB / (sampling.temperature or 1.0)
     below_VB = scaled_VB - scaled_VB.max(0)
     mass_VB = jnp.exp(below_VB)
@@ -243,20 +251,20 @@ def sample_tokens(logits_VB, key_B, sampling: SamplingParams):
 
 
 def by_tile(values_VB):
-    """The vocabulary cut into tiles: (N, VOCAB_TILE, B), zeros at the end."""
+    """values_ZWB: the vocabulary in tiles, padded with zeros."""
     V, B = values_VB.shape
     return jnp.pad(values_VB, ((0, -V % VOCAB_TILE), (0, 0))).reshape(-1, VOCAB_TILE, B)
 
 
 def keep_top_k(mass_BV, k: int):
-    """Zero all but the k largest (ties at the edge stay); k = 0 keeps all."""
+    """Zero all but the k largest; ties with the k-th stay; 0 keeps all."""
     if not k:
         return mass_BV
     return jnp.where(mass_BV < jax.lax.top_k(mass_BV, min(k, mass_BV.shape[-1]))[0][:, -1:], 0.0, mass_BV)
 
 
 def keep_top_p(mass_BV, p: float):
-    """Zero all outside the smallest set of most likely ids whose share reaches p; the most likely id always stays."""
+    """Zero all ids outside the smallest set of likeliest ids that holds a share p of the mass; the likeliest id always stays."""
     if p >= 1:
         return mass_BV
     sorted_BV = -jnp.sort(-mass_BV, -1)
@@ -267,29 +275,32 @@ def keep_top_p(mass_BV, p: float):
 
 
 def inverse_cdf(mass_VB, u_B):
-    """Inverse-CDF sample of unnormalised probabilities: the id in whose share of the total mass u falls.
+    """Inverse-CDF sampling from unnormalised probabilities, with uniform u_B.
 
-    One uniform a row, where Gumbel noise would need one for every word of the vocabulary."""
-    tiles_NMB = by_tile(mass_VB)
-    tile_mass_NB = tiles_NMB.sum(1)
-    tile_B, target_B = _find(tile_mass_NB, u_B * tile_mass_NB.sum(0))
-    in_tile_B, _ = _find(jnp.take_along_axis(tiles_NMB, tile_B[None, None], 0)[0], target_B)
+    It takes one random number a row; Gumbel noise would take one for every id of the vocabulary."""
+    mass_ZWB = by_tile(mass_VB)
+    mass_ZB = mass_ZWB.sum(1)
+    tile_B, rest_B = _search(mass_ZB, u_B * mass_ZB.sum(0))
+    in_tile_B, _ = _search(jnp.take_along_axis(mass_ZWB, tile_B[None, None], 0)[0], rest_B)
     return tile_B * VOCAB_TILE + in_tile_B
 
 
-def _find(mass_MB, target_B):
-    """(index, rest): the first entry whose running sum exceeds the target, and the target less what came before it.
+def _search(mass, value_B):
+    """(index_B, rest_B): the first entry along axis 0 whose running sum exceeds the value, and the value less the sum before it.
 
-    Rounding may put the target at or past the end; the last entry with any mass is then meant, never one without."""
-    running_MB = jnp.cumsum(mass_MB, 0)
-    last_B = mass_MB.shape[0] - 1 - jnp.argmax(mass_MB[::-1] > 0, 0)
-    index_B = jnp.minimum((running_MB <= target_B).sum(0), last_B)
-    before_B = jnp.take_along_axis(running_MB - mass_MB, index_B[None], 0)[0]
-    return index_B, target_B - before_B
+    If rounding puts the value at or past the end, it is the last entry with any mass."""
+    running = jnp.cumsum(mass, 0)
+    last_B = mass.shape[0] - 1 - jnp.argmax(mass[::-1] > 0, 0)
+    index_B = jnp.minimum((running <= value_B).sum(0), last_B)
+    before_B = jnp.take_along_axis(running - mass, index_B[None], 0)[0]
+    return index_B, value_B - before_B
 
+
+# ---- from the settings -----------------------------------------------------------------------------------------------
 
 
 def sampling_of(settings: Settings) -> SamplingParams:
-    """The sampler's part of the settings."""
+    """How the settings say to sample."""
     g = settings.generation
-    return SamplingParams(g.temperature, g.top_k, g.top_p, g.max_new_tokens, g.decode_block)
+    return SamplingParams(temperature=g.temperature, top_k=g.top_k, top_p=g.top_p, max_new_tokens=g.max_new_tokens,
+                          block=g.decode_block)

@@ -26,7 +26,7 @@ def state(seed=0):
 
 
 def save(run, step, value=None, keep_last=3, keep_every=0):
-    return checkpoint.save(run, step, value or state(), 0, "base", keep_last, keep_every)
+    return checkpoint.save(run, step, value or state(), seed=0, base_model="base", keep_last=keep_last, keep_every=keep_every)
 
 
 def test_every_part_comes_back_bit_for_bit(tmp_path):
@@ -58,7 +58,7 @@ def test_an_adapter_of_a_few_projections_comes_back(tmp_path):
 def test_the_data_cursor_comes_back(tmp_path):
     """Epochs and the tasks still to come; the beginning where a checkpoint of an earlier version has none."""
     cursor = Cursor(3, (5, 0, 7))
-    folder = checkpoint.save(tmp_path, 4, state(), 0, "base", 3, 0, cursor)
+    folder = checkpoint.save(tmp_path, 4, state(), seed=0, base_model="base", keep_last=3, keep_every=0, cursor=cursor)
     assert checkpoint.data_cursor(tmp_path) == cursor
     (folder / checkpoint.STATE).write_text('{"step": 4, "seed": 0}')
     assert checkpoint.data_cursor(tmp_path) == Cursor()

@@ -1,7 +1,7 @@
 """Bugs that users of other trainers have reported, each on the reporters' input, with the outcome that is right.
 
-NOTES.md has the table: some of the reports are checked where the part in question is tested, under the same mark. One small
-model, steps of two tasks with eight samples of eight tokens, and rewards dealt out by hand."""
+docs/REPORTED_BUGS.md has the table; some reports are checked where the part in question is tested, under the same mark. One
+small model, steps of two tasks with eight samples of eight tokens, and rewards dealt out by hand."""
 
 import itertools
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ import pytest
 from benchmarks.sandbox_report import descendants
 from qwen2_jax import forward
 from rl.rewards.base import Grade, GradedGroup
+from rl.rewards.base import Completion
 from rl.rewards.lisp import ProgramGrader
 from rl.run.files import read_rows
 from rl.run.log import RunLog
@@ -84,40 +85,40 @@ CUTS = {8: [range(8)], 4: [(0, 3, 4, 7), (1, 2, 5, 6)], 2: [(0, 7), (1, 6), (2, 
 
 @pytest.fixture(scope="module")
 def eight_rows():
-    """A function from (pieces, objective) to the loss and the gradient of one update on eight rows of one prompt."""
+    """A function from (pieces, loss) to the loss and the gradient of one update on eight rows of one prompt."""
     rng = np.random.default_rng(0)
     ids = [rng.integers(12, VOCAB, n) for n in LENGTHS]
     advantage = np.array([1.3, -0.4, 0.6, -1.5, 0.9, -1.1, 0.7, -0.5], np.float32)
 
-    def packed(rows, objective, logprobs):
-        return pack(small_model.prompt(9), [ids[n] for n in rows], [logprobs[n] for n in rows], advantage[list(rows)], objective)
+    def packed(rows, loss, logprobs):
+        return pack(small_model.prompt(9), [ids[n] for n in rows], [logprobs[n] for n in rows], advantage[list(rows)], loss)
 
     whole = packed(range(8), Loss(), [np.zeros(n, np.float32) for n in LENGTHS])
     hidden = hidden_states(PARAMS, ADAPTER, whole, CFG, "full")
     own = np.asarray(update_module.logprobs(hidden, PARAMS, whole, CFG, Loss(), VOCAB))
     logprobs = np.split(own[: sum(LENGTHS)] + rng.normal(0, 0.25, sum(LENGTHS)).astype(np.float32), np.cumsum(LENGTHS)[:-1])
 
-    def updated(cut, objective):
-        groups = [packed(rows, objective, logprobs) for rows in cut]
-        return updated_by(groups, objective)
+    def updated(cut, loss):
+        groups = [packed(rows, loss, logprobs) for rows in cut]
+        return updated_by(groups, loss)
     return updated
 
 
-def updated_by(groups, objective):
+def updated_by(groups, loss):
     """(loss, gradient) of an update: a first moment from zero is (1 - beta1) times the gradient that it was given."""
-    state, metrics = update(PARAMS, init_state(ADAPTER), groups, CFG, objective, AdamW(max_grad_norm=0), VOCAB)
+    state, metrics = update(PARAMS, init_state(ADAPTER), groups, CFG, loss, AdamW(max_grad_norm=0), VOCAB)
     return metrics["loss"], jax.tree.map(lambda m: m / (1 - 0.9), state.mu)
 
 
 @pytest.mark.slow
 @pytest.mark.known_bug(1)
-@pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo", "gspo", "cispo"])
-def test_the_cut_does_not_matter(eight_rows, loss):
+@pytest.mark.parametrize("kind", ["dapo", "grpo", "dr_grpo", "gspo", "cispo"])
+def test_the_cut_does_not_matter(eight_rows, kind):
     """Eight rows of 1 to 64 tokens in pieces of 8, 4, 2 and 1, forwards and backwards: one gradient, one logged loss."""
-    objective = Loss(loss=loss, logit_chunk=64)
-    want_loss, want = eight_rows(CUTS[8], objective)
+    loss = Loss(kind=kind, logit_chunk=64)
+    want_loss, want = eight_rows(CUTS[8], loss)
     for cut in (CUTS[4], CUTS[2], CUTS[1], CUTS[2][::-1]):
-        found_loss, found = eight_rows(cut, objective)
+        found_loss, found = eight_rows(cut, loss)
         assert found_loss == pytest.approx(want_loss, rel=1e-5, abs=1e-7)
         assert_close(found, want, 1e-5)
     assert abs(want_loss) > 1e-3 and any(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(want))
@@ -136,8 +137,8 @@ def test_the_size_of_a_chunk_does_not_matter(eight_rows, chunk):
 @pytest.mark.known_bug(1)
 def test_an_update_divides_by_all_its_tokens():
     """Loss and gradient as `update` itself makes them are the plain formula's over separate rows, two groups together."""
-    out, objective = rollouts(), Loss(logit_chunk=16)
-    found_loss, found = updated_by(pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), objective), objective)
+    out, loss = rollouts(), Loss(logit_chunk=16)
+    found_loss, found = updated_by(pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), loss), loss)
     want_loss, want = plain_gradient(out, lambda logits: plain_loss(logits, out, ADVANTAGES.ravel()))
 
     assert found_loss == pytest.approx(float(want_loss), rel=1e-4)
@@ -176,10 +177,10 @@ def test_masks_are_positions(drawn, length, finish):
     assert (out.length_B.tolist(), out.finish_B) == ([length, 2], [finish, "stop"])
 
     group, = pack_groups(out, np.array([[1, -1]], np.float32), np.ones((1, 2), bool), Loss(logit_chunk=8))
-    counted = group.sampled.weight_M > 0
+    counted = group.targets.weight_M > 0
     assert counted.tolist() == [True] * (length + 2) + [False] * (6 - length)
-    assert group.sampled.target_M[counted].tolist() == drawn[:length] + [A, EOS]
-    assert (group.sampled.sampler_logprob_M[counted] == -1.5).all()
+    assert group.targets.target_M[counted].tolist() == drawn[:length] + [A, EOS]
+    assert (group.targets.sampler_logprob_M[counted] == -1.5).all()
 
 
 @pytest.mark.known_bug(3)
@@ -422,7 +423,7 @@ def test_what_hangs_is_ended(box, name):
     Where the way to hang is barred (fork refused, stdin empty) the verdict is the error that the program gets at once."""
     source, verdicts = HUNG[name]
     suite = box.expect(HONEST, "add_one", [([1, 2],)], case_cpu_s=0.3)
-    hung, honest = box.grade([(source, suite), (HONEST + f"# after {name}", suite)])
+    hung, honest = box.grade([Completion(source, suite), (HONEST + f"# after {name}", suite)])
 
     assert hung.verdict in verdicts and hung.cpu_s < 0.3 + 1 and len(hung.stdout) <= 2048
     assert honest.verdict == "pass"
@@ -467,9 +468,9 @@ CHEATS = {
 @pytest.mark.known_bug(14)
 def test_cheats_are_worth_nothing(box):
     """Through the training grader: the honest answer is paid, no cheat is worth anything, and none costs a grader failure."""
-    grades = ProgramGrader(box, [TASK], 0.5, 1).grade([(TASK, HONEST), *((TASK, source) for source in CHEATS.values())])
+    grades = ProgramGrader(box, [TASK], 0.5, 1).grade([Completion(TASK, HONEST), *(Completion(TASK, source) for source in CHEATS.values())])
 
     assert grades[0].correct and grades[0].reward > 1
     got = {name: (grade.reward, grade.correct) for name, grade in zip(CHEATS, grades[1:], strict=True)}
     assert got == dict.fromkeys(CHEATS, (0.0, False))
-    assert ProgramGrader(box, [TASK], 0.5, 2).grade([(TASK, HONEST + "# again")])[0].correct
+    assert ProgramGrader(box, [TASK], 0.5, 2).grade([Completion(TASK, HONEST + "# again")])[0].correct

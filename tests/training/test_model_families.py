@@ -153,10 +153,10 @@ def packed(case, adapter):
     for ids in SAMPLES:
         rows = our_logits(case, adapter, PROMPTS[1] + ids)[len(PROMPTS[1]) - 1 : -1].astype(np.float64)
         own.append((rows - np.log(np.exp(rows).sum(-1, keepdims=True)))[np.arange(len(ids)), ids])
-    objective = Loss(logit_chunk=8)
-    group = pack(PROMPTS[1], [np.array(ids) for ids in SAMPLES], own, ADVANTAGES, objective)
-    loss, _, gradient = group_gradient(case.params, adapter, group, case.cfg, objective, case.cfg.vocab_size)
-    return loss, gradient
+    loss = Loss(logit_chunk=8)
+    group = pack(PROMPTS[1], [np.array(ids) for ids in SAMPLES], own, ADVANTAGES, loss)
+    value, _, gradient = group_gradient(case.params, adapter, group, case.cfg, loss, case.cfg.vocab_size)
+    return value, gradient
 
 
 def assert_close(a, b, rtol):
