@@ -1,7 +1,7 @@
-"""Chat templates that do what those of Qwen3 and Llama 3.2 do, written for these tests from what the originals are known to do.
+"""Chat templates with the logic of Qwen3's and Llama 3.2's, written for these tests; not the originals' text.
 
-Not the originals' text: tools are told of in other words, and of turns that are never asked for only the form is kept.  What
-decides how a system and a user message and the answer mark are written has the originals' form."""
+They write system messages, user messages and the start of the answer exactly as the originals do.  Tools are described in other
+words, and of turns that the tests never use only the form is kept."""
 
 QWEN3 = """{%- if tools %}
     {{- '<|im_start|>system\\n' }}
@@ -70,7 +70,7 @@ LLAMA3 = """{{- bos_token }}
     {%- set tools = none %}
 {%- endif %}
 
-{#- The system message goes first, also where there is none. #}
+{#- The system message goes first, even if it is empty. #}
 {%- if messages[0]['role'] == 'system' %}
     {%- set system_message = messages[0]['content']|trim %}
     {%- set messages = messages[1:] %}

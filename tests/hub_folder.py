@@ -1,4 +1,4 @@
-"""Small checkpoints in the hub's layout, written by the libraries whose reading is under test elsewhere."""
+"""Small checkpoints in the hub's layout, written by transformers and tokenizers."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ TEMPLATE = """{%- if messages[0].role == 'system' %}
 {%- endif %}
 """
 
-# A context of 64 has wavelengths on both sides of llama3's two bounds, and between them.
+# With a context of 64 there are wavelengths below, between and above llama3's two bounds.
 FAMILIES = {
     "qwen2": (Qwen2Config, {}),
     "qwen3": (Qwen3Config, {"head_dim": 24}),
@@ -34,7 +34,7 @@ FAMILIES = {
 
 
 def tokenizer() -> Tokenizer:
-    """A byte-level BPE tokenizer: 256 bytes, a few merges, three control tokens and one that is plain text."""
+    """A byte-level BPE tokenizer: 256 bytes, a few merges, three control tokens and one added token that is plain text."""
     names = sorted(pre_tokenizers.ByteLevel.alphabet()) + ["".join(pair) for pair in MERGES]
     made = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=MERGES))
     made.normalizer = normalizers.NFC()
@@ -42,13 +42,13 @@ def tokenizer() -> Tokenizer:
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens([AddedToken(name, normalized=False) for name in CONTROL])
     made.add_tokens([AddedToken("<tool_call>", normalized=False)])
-    first = CONTROL[0], made.token_to_id(CONTROL[0])  # as some tokenizers do, which a rendered template must not repeat
+    first = CONTROL[0], made.token_to_id(CONTROL[0])  # some tokenizers do this; a rendered template must not get it as well
     made.post_processor = processors.TemplateProcessing(single=f"{CONTROL[0]} $A", special_tokens=[first])
     return made
 
 
 def transformers_ids(made: Tokenizer, template: str, messages: list[dict], **names) -> list[int]:
-    """What transformers makes of a conversation, without thinking and on the day that prompts are of here."""
+    """The ids that transformers gives for a conversation, without thinking and with the date that rl/models/chat.py uses."""
     oracle = PreTrainedTokenizerFast(tokenizer_object=made, chat_template=template, **names)
     return oracle.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False,
                                       enable_thinking=False, date_string="26 Jul 2024")
@@ -66,7 +66,7 @@ def write_texts(folder: Path, template: str | None = TEMPLATE, **generation) -> 
 
 
 def write_checkpoint(folder: Path, *, family="qwen2", tied=True, dtype=torch.float32, shards=1, seed=0, **config):
-    """A random model as transformers saves it, heads H != K, biases and norms away from their defaults; returns the model."""
+    """A random model saved by transformers, H != K, biases and norms away from their defaults; returns the model."""
     torch.manual_seed(seed)
     about = dict(vocab_size=272, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=tied, initializer_range=0.2,

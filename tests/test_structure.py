@@ -24,14 +24,15 @@ WITHOUT_JAX = {f"rl.{name}" for name in """
     combinations registry combining reward_kwargs storage yaml_file signals terminal fitting settings_help
     words.answers words.answer_forms words.exact_numbers words.latex_expression words.second_opinion words.text_rewards
     gym.client gym.audit gym.tasks gym.families gym._process gym._worker gym._scoring gym.forecast gym.predictions
-    models.hub pages.signs pages.report pages.report_page pages.report_parts pages.curves pages.markup pages.samples
+    models.hub models.tensors models.chat models.gguf models.peft
+    pages.signs pages.report pages.report_page pages.report_parts pages.curves pages.markup pages.samples
     evaluation.stats evaluation.probe_report evaluation.run_summary evaluation.run_curves evaluation.sweep
     evaluation.sweep_summary measuring.neighbours
     measuring.leftovers measuring.sandbox_report measuring.sandbox_bench measuring.sandbox_soak measuring.sandbox_mixture
     measuring.sandbox_peers""".split()}
-RUNTIME = {"jax", "jaxlib", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
+RUNTIME = {"jax", "jaxlib", "jinja2", "numpy", "safetensors", "tokenizers", "huggingface_hub", "yaml"}
 COMES_WITH_JAX = {"ml_dtypes"}   # jax and jaxlib require it, as huggingface_hub requires PyYAML
-EXTRAS = {"gguf", "jinja2", "math_verify", "reasoning_gym", "tensorboardX", "wandb"}
+EXTRAS = {"gguf", "math_verify", "reasoning_gym", "tensorboardX", "wandb"}
 ORACLES = {"torch", "transformers", "peft", "optax"}
 # Imported under another name than it is installed.
 DISTRIBUTION = {"yaml": "PyYAML", "math_verify": "math-verify", "reasoning_gym": "reasoning-gym"}

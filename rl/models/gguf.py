@@ -1,8 +1,8 @@
-"""A .gguf file as a checkpoint: its metadata as a config, its tokens as a tokenizer, its tensors dequantised to float32.
+"""A .gguf file as a checkpoint: metadata as a config, tokens as a tokenizer, tensors dequantised to float32.
 
-The container is parsed here, in well under a second; the `gguf` package, an extra, only undoes the quantisation.
-Tensors go by the hub's names.  Where a file of a tied model holds both ends of it, the better quantised one serves both.
-Not covered: files split in parts, big-endian files, architectures other than Qwen2 and Qwen3."""
+The container is parsed here, in well under a second; the optional `gguf` package only dequantises.  Tensors have the hub's
+names.  If a tied model's file holds both embedding and head, the one quantised with more bits is used for both.
+Not supported: files split in parts, big-endian files, architectures other than Qwen2 and Qwen3."""
 
 import math
 import struct
@@ -13,62 +13,76 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from rl.models.chat import Chat
+
 SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 STRING, ARRAY = 8, 9
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # token types; the others are plain text
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # token types; all others are plain text
 HUB_NAMES = {
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
 }
-ARCHITECTURES = ("qwen2", "qwen3")  # llama's files have the channels of queries and keys in another order, and another tokenizer
+ARCHITECTURES = ("qwen2", "qwen3")  # llama's files reorder the channels of queries and keys and use another tokenizer
 INPUT, OUTPUT = "token_embd.weight", "output.weight"
-# How text is cut before merging, by tokenizer.ggml.pre.
+# How text is split before merging, by tokenizer.ggml.pre.
 PRE_TOKENIZERS = {
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
-# Converters mark every <|name|> as control; the checkpoint's own tokenizer decodes these as text.
+# Converters mark every <|name|> as a control token; the checkpoint's own tokenizer decodes these as text.
 PLAIN_NAMES = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>")
 
 
 class Tensor(NamedTuple):
     shape: tuple[int, ...]  # outermost axis first, as in NumPy
-    kind: int  # a GGMLQuantizationType
-    start: int  # byte in the file
+    quantisation: int  # a GGMLQuantizationType
+    start: int  # offset in the file, bytes
     size: int  # bytes
 
 
 class GgufFile(Mapping):
-    """Tensors of a .gguf file by hub name, as float32; ValueError when the file is damaged or cut off."""
+    """The tensors of a .gguf file by hub name, each access giving a new float32 array.
+
+    ImportError without the gguf package; ValueError if the file is damaged, cut off or one part of several."""
 
     def __init__(self, path: Path):
         try:
             import gguf
         except ImportError as error:
-            raise ImportError("reading a .gguf file needs the gguf package: pip install gguf") from error
+            raise ImportError("a .gguf file needs the gguf package: pip install gguf") from error
         self._gguf = gguf
         self._bytes = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
         try:
             self.metadata, tensors = self._parse()
         except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
-            raise ValueError(f"the file is cut off or damaged inside its header ({error}); fetch it again") from error
+            raise ValueError(f"the file is cut off or damaged in its header ({error}): fetch it again") from error
         end = max((t.start + t.size for t in tensors.values()), default=0)
         if end > self._bytes.size:
-            raise ValueError(f"the file has {self._bytes.size:,} bytes, its header says {end:,}: it is cut off; fetch it again")
+            raise ValueError(f"the file has {self._bytes.size:,} bytes, its header says {end:,}: it is cut off, fetch it again")
         if self.metadata.get("split.count", 1) > 1:
-            raise ValueError("the model is split over several .gguf files; join them first (llama-gguf-split --merge)")
+            raise ValueError("the model is split into several .gguf files: join them first (llama-gguf-split --merge)")
         self._tensors = self._by_hub_name(tensors)
 
-    # ---- the model ----
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._dequantised(self._tensors[name])
+
+    def __iter__(self):
+        return iter(self._tensors)
+
+    def __len__(self):
+        return len(self._tensors)
 
     def config(self) -> dict:
-        """What config.json would say, for ModelConfig.from_hf to judge."""
+        """The equivalent of config.json, for ModelConfig.from_hf."""
         kind = self._field("general.architecture")
         if kind not in ARCHITECTURES:
-            raise ValueError(f"general.architecture = {kind!r}: of .gguf files only {' and '.join(ARCHITECTURES)} are supported; "
-                             "use the folder in the hub's layout")
-        field = lambda key, *default: self._field(f"{kind}.{key}", *default)  # noqa: E731
+            raise ValueError(f"general.architecture = {kind!r}: only .gguf files of {' and '.join(ARCHITECTURES)} are supported; "
+                             "use the folder with safetensors")
+
+        def field(key, default=None):
+            return self._field(f"{kind}.{key}", default)
+
         heads, width = field("attention.head_count"), field("embedding_length")
         head_dim = field("attention.key_length", width // heads)
         rotated = field("rope.dimension_count", head_dim)
@@ -84,30 +98,26 @@ class GgufFile(Mapping):
             "tie_word_embeddings": "lm_head.weight" not in self._tensors,
         }
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._dequantised(self._tensors[name])
+    def chat(self) -> Chat:
+        """The file's tokenizer and chat template."""
+        names = self._field("tokenizer.ggml.tokens")
+        ids = {key: self.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom", "bos", "padding")}
+        return Chat(self._tokenizer(), self.metadata.get("tokenizer.chat_template"), pad_id=ids["padding"],
+                    eos_ids=[ids[key] for key in ("eos", "eot", "eom") if ids[key] is not None],
+                    variables={f"{key}_token": names[ids[key]] for key in ("bos", "eos") if ids[key] is not None})
 
-    def __iter__(self):
-        return iter(self._tensors)
-
-    def __len__(self):
-        return len(self._tensors)
-
-    # ---- the tokenizer ----
-
-    def tokenizer(self) -> Tokenizer:
-        """The byte-level BPE tokenizer that the file describes."""
+    def _tokenizer(self) -> Tokenizer:
         kind, pre = self._field("tokenizer.ggml.model"), self._field("tokenizer.ggml.pre", "default")
         if kind != "gpt2" or pre not in PRE_TOKENIZERS:
-            raise ValueError(f"its tokenizer is {kind!r} with pre-tokenizer {pre!r}; only 'gpt2' with {sorted(PRE_TOKENIZERS)} "
-                             "is supported, so use the folder with tokenizer.json")
+            raise ValueError(f"its tokenizer is {kind!r} with pre-tokenizer {pre!r}, only 'gpt2' with {sorted(PRE_TOKENIZERS)} "
+                             "is supported; use the folder with tokenizer.json")
         names, kinds = self._field("tokenizer.ggml.tokens"), self._field("tokenizer.ggml.token_type")
         merges = [tuple(merge.split(" ")) for merge in self._field("tokenizer.ggml.merges")]
         vocab = {name: i for i, (name, kind) in enumerate(zip(names, kinds, strict=True)) if kind != UNUSED}
         try:
             tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
         except Exception as error:  # the library raises bare Exception
-            raise ValueError(f"its tokens and merges do not fit each other ({error}): it is damaged, fetch it again") from error
+            raise ValueError(f"tokens and merges do not match ({error}): the file is damaged, fetch it again") from error
         tokenizer.normalizer = normalizers.NFC()
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
             pre_tokenizers.Split(Regex(PRE_TOKENIZERS[pre]), "isolated"),
@@ -119,23 +129,15 @@ class GgufFile(Mapping):
                               for name, kind in added])
         return tokenizer
 
-    def chat_parts(self) -> dict:
-        """The arguments of Chat, besides the tokenizer, that the file states."""
-        names = self._field("tokenizer.ggml.tokens")
-        ids = {key: self.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom", "bos", "padding")}
-        variables = {f"{key}_token": names[ids[key]] for key in ("bos", "eos") if ids[key] is not None}
-        return {"template": self.metadata.get("tokenizer.chat_template"), "pad_id": ids["padding"], "variables": variables,
-                "eos_ids": [ids[key] for key in ("eos", "eot", "eom") if ids[key] is not None]}
-
     # ---- the container ----
 
     def _parse(self) -> tuple[dict, dict[str, Tensor]]:
         buffer = memoryview(self._bytes)
         if bytes(buffer[:4]) != b"GGUF":
-            raise ValueError(f"the file starts with {bytes(buffer[:8])!r}, not with GGUF: it is not a GGUF file")
+            raise ValueError(f"not a GGUF file: it starts with {bytes(buffer[:8])!r} instead of b'GGUF'")
         version, n_tensors, n_fields = struct.unpack_from("<IQQ", buffer, 4)
         if version not in (2, 3):
-            raise ValueError(f"GGUF version {version} is not supported, only 2 and 3 (little-endian)")
+            raise ValueError(f"GGUF version {version} is not supported, only 2 and 3, little-endian")
         metadata, position = {}, 24
         for _ in range(n_fields):
             key, position = _read_string(buffer, position)
@@ -149,30 +151,31 @@ class GgufFile(Mapping):
             found.append((name, tuple(axes[::-1]), kind, offset))
         alignment = metadata.get("general.alignment", 32)
         data = -(-position // alignment) * alignment
-        return metadata, {name: Tensor(shape, kind, data + offset, self._row_bytes(name, kind, shape[-1]) * math.prod(shape[:-1]))
+        return metadata, {name: Tensor(shape=shape, quantisation=kind, start=data + offset,
+                                       size=self._row_bytes(name, kind, shape[-1]) * math.prod(shape[:-1]))
                           for name, shape, kind, offset in found}
 
     def _row_bytes(self, name: str, kind: int, width: int) -> int:
         if kind not in self._gguf.GGML_QUANT_SIZES:
-            raise ValueError(f"{name} has the unknown quantisation {kind}; a newer gguf package may know it: pip install -U gguf")
+            raise ValueError(f"{name} has an unknown quantisation ({kind}); a newer package may know it: pip install -U gguf")
         per_block, block_bytes = self._gguf.GGML_QUANT_SIZES[kind]
         if width % per_block:
-            raise ValueError(f"{name} has rows of {width}, not a multiple of its quantisation's block of {per_block}")
+            raise ValueError(f"{name} has rows of {width} values, not a multiple of its quantisation's block of {per_block}")
         return width // per_block * block_bytes
 
     def _by_hub_name(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         named = {_hub_name(name): tensor for name, tensor in tensors.items() if name not in (INPUT, OUTPUT)}
         ends = [tensors[name] for name in (INPUT, OUTPUT) if name in tensors]
         if not ends:
-            raise ValueError(f"there is no {INPUT}: the file holds no whole model")
+            raise ValueError(f"{INPUT} is missing: the file does not hold a complete model")
         if len(ends) == 2 and not self._same_matrix(*ends):
             return named | {"model.embed_tokens.weight": ends[0], "lm_head.weight": ends[1]}
         return named | {"model.embed_tokens.weight": max(ends, key=lambda end: end.size)}
 
     def _same_matrix(self, one: Tensor, other: Tensor) -> bool:
-        """Whether two tensors are quantisations of one matrix; no field says so.
+        """Whether two tensors are quantisations of the same matrix, judged by 256 rows because no metadata says so.
 
-        Quantisation at 2 bits moves a weight by a third, two different matrices differ by more than their own size."""
+        Quantisation to 2 bits changes a weight by a third; different matrices differ by more than their own norm."""
         if one.shape != other.shape:
             return False
         rows = np.unique(np.linspace(0, one.shape[0] - 1, 256).astype(int))
@@ -182,14 +185,14 @@ class GgufFile(Mapping):
     def _dequantised(self, tensor: Tensor, rows=slice(None)) -> np.ndarray:
         raw = np.asarray(self._bytes)[tensor.start : tensor.start + tensor.size].reshape(*tensor.shape[:-1], -1)[rows]
         try:
-            return self._gguf.dequantize(raw, self._gguf.GGMLQuantizationType(tensor.kind))
+            return self._gguf.dequantize(np.array(raw), self._gguf.GGMLQuantizationType(tensor.quantisation))
         except NotImplementedError as error:
-            raise ValueError(f"{error}; use a file of another quantisation, such as Q8_0 or Q4_K_M") from error
+            raise ValueError(f"{error}; use a file with another quantisation, such as Q8_0 or Q4_K_M") from error
 
-    def _field(self, key: str, *default):
-        value = self.metadata.get(key, *default)
+    def _field(self, key: str, default=None):
+        value = self.metadata.get(key, default)
         if value is None:
-            raise ValueError(f"its metadata has no {key}: the file is no whole language model")
+            raise ValueError(f"{key} is missing in the metadata: the file does not hold a complete language model")
         return value
 
 
@@ -198,7 +201,7 @@ def _hub_name(name: str) -> str:
         return "model.norm.weight"
     parts = name.split(".")
     if parts[0] != "blk" or len(parts) != 4 or parts[2] not in HUB_NAMES:
-        return name  # whatever nobody asks for is reported under its own name
+        return name  # tensors that the model does not use are reported by their own name
     return f"model.layers.{parts[1]}.{HUB_NAMES[parts[2]]}.{parts[3]}"
 
 
@@ -206,21 +209,21 @@ def _read_string(buffer: memoryview, position: int) -> tuple[str, int]:
     length, = struct.unpack_from("<Q", buffer, position)
     start = position + 8
     if length > len(buffer) - start:
-        raise IndexError(f"a text of {length} bytes at byte {start}")
+        raise IndexError(f"text of {length} bytes at byte {start}")
     return str(buffer[start : start + length], "utf-8"), start + length
 
 
 def _read_value(buffer: memoryview, position: int, kind: int):
-    """A metadata value and where it ends; a float32 comes as the shortest decimal that means it, 1e-6 rather than 9.99...e-07."""
+    """A metadata value and where it ends; a float32 becomes its shortest decimal, 1e-6 rather than 9.99...e-07."""
     if kind == STRING:
         return _read_string(buffer, position)
     if kind == ARRAY:
         return _read_array(buffer, position + 12, *struct.unpack_from("<IQ", buffer, position))
     if kind not in SCALARS:
-        raise ValueError(f"byte {position} announces the unknown value type {kind}: the file is damaged or from a newer GGUF")
+        raise ValueError(f"unknown value type {kind} at byte {position}: the file is damaged or its format too new")
     dtype = np.dtype(SCALARS[kind])
     if position + dtype.itemsize > len(buffer):
-        raise IndexError(f"a number at byte {position}")
+        raise IndexError(f"number at byte {position}")
     value = np.frombuffer(buffer, dtype, 1, position)[0]
     return float(str(value)) if dtype.kind == "f" else value.item(), position + dtype.itemsize
 
@@ -229,7 +232,7 @@ def _read_array(buffer: memoryview, position: int, kind: int, count: int):
     if kind in SCALARS:
         dtype = np.dtype(SCALARS[kind])
         if position + count * dtype.itemsize > len(buffer):
-            raise IndexError(f"an array of {count} numbers at byte {position}")
+            raise IndexError(f"array of {count} numbers at byte {position}")
         return np.frombuffer(buffer, dtype, count, position).tolist(), position + count * dtype.itemsize
     items = []
     for _ in range(count):

@@ -1,60 +1,90 @@
-"""Names of models and where the hub's files lie: short names, the cache, one file of a repository. Knows no model."""
+"""The hub: short names and ids of models, the cache, downloads, and JSON files of a checkpoint.  Loads no jax and no weights."""
 
+import json
 import re
 from pathlib import Path
 
+from model_config import SHAPES
 from rl.errors import InputError
 from rl.settings.paths import ROOT
 
 TINY = ROOT / "models" / "tiny"
 LOCAL_CACHE = Path("hf_cache")
-HUB_IDS = {name: f"Qwen/Qwen2.5-Coder-{name}-Instruct" for name in ("0.5B", "1.5B", "3B", "7B")} | {
-    "qwen3-0.6B": "Qwen/Qwen3-0.6B", "qwen3-1.7B": "Qwen/Qwen3-1.7B", "qwen3-4B": "Qwen/Qwen3-4B",
-    "llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct", "llama-3.2-3B": "meta-llama/Llama-3.2-3B-Instruct"}
+TIMEOUT_S = 10
+ID_PATTERNS = {"": "Qwen/Qwen2.5-Coder-{}-Instruct", "qwen3": "Qwen/Qwen3-{}", "llama-3.2": "meta-llama/Llama-3.2-{}-Instruct"}
+
+
+def _hub_id(short_name: str) -> str:
+    family, _, size = short_name.rpartition("-")
+    return ID_PATTERNS[family].format(size)
+
+
+HUB_IDS = {name: _hub_id(name) for name in SHAPES}
 
 
 def hub_name(model: str) -> str:
-    """The name by which other programs know a model: the hub id of a short name, any other as it is."""
+    """The hub id of a short name; any other name unchanged."""
     return HUB_IDS.get(model, model)
 
 
-def same_model(one: str, model: str) -> bool:
-    """Whether the name that an adapter gives its model may stand for the one that MODEL names.
+def same_model(base: str, model: str) -> bool:
+    """Whether `base`, the model an adapter says it was trained on, may be MODEL.
 
-    An owner or a folder before the name is no difference.  Where MODEL is a path there is no name to compare: folders move."""
+    Owners and folders before the name are ignored. If MODEL is a path the answer is yes, because folders get renamed."""
     if model not in (*HUB_IDS, "tiny") and Path(model).expanduser().exists():
         return True
-    return _last_name(one) == _last_name(model)
+    return _last_name(base) == _last_name(model)
 
 
 def _last_name(model: str) -> str:
-    """A model's name without owner or folder; of a snapshot in the hub's cache the name of its repository."""
+    """A model's name without owner or folder; for a snapshot in the hub's cache, the name of its repository."""
     found = re.search(r"models--[^/]*--([^/]+)/snapshots/", model)
     return (found[1] if found else Path(hub_name(model)).name).lower()
 
 
 def hub_cache() -> Path | None:
-    """The cache beside the program where there is one; None: HF_HUB_CACHE, or the library's default."""
+    """./hf_cache if it exists; None stands for HF_HUB_CACHE or the library's default."""
     return LOCAL_CACHE if LOCAL_CACHE.is_dir() else None
 
 
+def snapshot(repo_id: str, patterns: list[str], *, fetch: bool, token: str | None = None) -> Path:
+    """The folder of a repository with the files that match; without `fetch` the cached one, complete or not, without network.
+
+    token: None or "" uses the one that the hub's library finds. OSError if nothing is cached; a download can raise anything."""
+    from huggingface_hub import snapshot_download  # not hf_hub_download, which retries for 20 s without a network
+
+    return Path(snapshot_download(repo_id, cache_dir=hub_cache(), allow_patterns=patterns, etag_timeout=TIMEOUT_S,
+                                  local_files_only=not fetch, token=token or None))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its type if it has none."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def tokenizer_file(name: str, token: str | None = None) -> Path:
-    """The tokenizer.json of a folder, a short name or a hub id, fetched where it is not in the cache; InputError without one.
-
-    token: the hub's, where it is not the one that its library finds by itself."""
-    from huggingface_hub import snapshot_download  # its download of one file tries for 20 s where there is no network
-
+    """The tokenizer.json of a folder, short name or hub id, downloaded if it is not cached; InputError if there is none."""
     folder = TINY if name == "tiny" else Path(name).expanduser()
     if folder.is_dir():
         return folder / "tokenizer.json"
-    why, asked = None, {"cache_dir": hub_cache(), "allow_patterns": ["tokenizer.json"]}
-    for more in ({"local_files_only": True}, {"local_files_only": False, "token": token or None}):
+    for fetch in (False, True):
         try:
-            file = Path(snapshot_download(hub_name(name), **asked, **more)) / "tokenizer.json"
-            if not file.exists():
-                raise FileNotFoundError("it has no tokenizer.json")
-            return file
-        except Exception as error:  # no network, no such name, a gated one: the ways on are the same
-            why = error
-    raise InputError(f"tokenizer {name!r}: no folder, and not to be had from the hub ({str(why).splitlines()[0]}); give a folder "
-                     f"with a tokenizer.json, a hub id, or one of {', '.join(HUB_IDS)}, tiny") from why
+            file = snapshot(hub_name(name), ["tokenizer.json"], fetch=fetch, token=token) / "tokenizer.json"
+            if file.exists():
+                return file
+            reason = "it has no tokenizer.json"
+        except Exception as error:  # no network, no such name, no access: the remedies are the same
+            reason = first_line(error)
+    raise InputError(f"tokenizer {name!r}: not a folder, and the hub could not provide it ({reason}); give a folder that holds "
+                     f"tokenizer.json, a hub id, or one of {', '.join(HUB_IDS)}, tiny")
+
+
+def read_json(path: Path) -> dict:
+    """The JSON object in a file, {} if there is no such file; ValueError if it holds anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise ValueError(f"{path.name} is not valid JSON ({error}): it is cut off or damaged, fetch it again") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds a {type(found).__name__}, not an object: fetch it again")
+    return found

@@ -1,14 +1,13 @@
-"""The chat template token for token as transformers has it, stop ids, and exact text back."""
+"""Prompts have the ids that transformers gives; stop ids and pad id are the checkpoint's; decoding returns the exact text."""
 
 import json
-import sys
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl.models.chat import Chat, chatml_renderer
+from rl.models.chat import Chat
 from tests.chat_templates import LLAMA3, QWEN3
 from tests.hub_folder import TEMPLATE, tokenizer, transformers_ids, write_texts
 
@@ -34,7 +33,10 @@ NO_THINKING = """assistant\\n' }}
         {{- '<think></think>\\n' }}
     {%- endif %}
 """
-CHATML = {
+CONTENT_RENAMED = (TEMPLATE.replace("messages %}\n", "messages %}\n    {%- set content = message.content %}\n")
+                   .replace("+ message.content +", "+ content +"))
+TEMPLATES = {
+    # plain ChatML
     "own system statement": TEMPLATE,
     "no default system": TEMPLATE.replace("{%- else %}\n    {{- '<|im_start|>system\\nBe of help.<|im_end|>\\n' }}\n", ""),
     "tools": TEMPLATE.replace("{%- if messages", TOOLS, 1),
@@ -43,13 +45,11 @@ CHATML = {
                                            "{{ '<|im_start|>system\\nBe kind,\\nplease.<|im_end|>\\n' }}{% endif %}{{'<|im", 1),
     "thinking switch": TEMPLATE.replace("assistant\\n' }}\n", NO_THINKING),
     "Qwen3": QWEN3,
-    "content by another name": TEMPLATE.replace("messages %}\n", "messages %}\n    {%- set content = message.content %}\n")
-                                       .replace("+ message.content +", "+ content +"),
-}
-OTHER = {
+    "content by another name": CONTENT_RENAMED,
+    # templates that change messages or add text
     "trimmed": TEMPLATE.replace("+ message.content +", "+ message.content | trim +"),
     "trimmed system": TEMPLATE.replace("messages[0].content +", "messages[0].content.strip() +"),
-    "trimmed in between": CHATML["content by another name"].replace("= message.content %}", "= message.content | trim %}"),
+    "trimmed in between": CONTENT_RENAMED.replace("= message.content %}", "= message.content | trim %}"),
     "text outside": TEMPLATE.replace("{%- for", "note\n{%- for", 1),
     "more in the turn": TEMPLATE.replace("+ '\\n' }}", "+ '\\n' }}{{- '!' }}"),
     "begins with bos": "{{ bos_token }}" + TEMPLATE,
@@ -60,6 +60,8 @@ OTHER = {
     "another answer mark": TEMPLATE.replace("assistant\\n", "model\\n"),
     "system dropped": TEMPLATE.replace("{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}", ""),
     "training mask": TEMPLATE.replace("{%- for", "{%- generation %} \n g {%- endgeneration %}\n{%- for", 1),
+    "variables set inside of a training mask": "{% set x = 'out' %}{% generation %}{% set x = 'in' %}{{ x }}{% endgeneration %}"
+                                               "{{ x }}" + INDEXED,
     "not ChatML": "{{ bos_token }}\n  {% for m in messages %}[{{ m.role | upper }}] {{ m.content | tojson }}{{ eos_token }}\n"
                   "{% if m.role == 'x' %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
                   "{% if add_generation_prompt %}[ANSWER]{% endif %}",
@@ -76,28 +78,17 @@ def chat_of(template=TEMPLATE, **more):
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
-@pytest.mark.parametrize("template", CHATML.values(), ids=CHATML)
-def test_chatml_by_hand_is_transformers(template, conversation):
-    """Templates that are plain ChatML are recognised, and give the ids that transformers gives."""
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_ids_are_those_of_transformers(template, conversation):
+    """Any template, any conversation of a system and a user message."""
     messages = messages_of(*conversation)
 
-    assert chatml_renderer(template) is not None
     assert chat_of(template).encode(messages) == transformers_ids(tokenizer(), template, messages, **NAMES)
 
 
-@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
-@pytest.mark.parametrize("template", OTHER.values(), ids=OTHER)
-def test_other_templates_are_rendered(template, conversation):
-    """What differs from plain ChatML anywhere is not taken for it; rendered, it gives the ids that transformers gives."""
-    messages = messages_of(*conversation)
-
-    assert chatml_renderer(template) is None
-    assert chat_of(template).encode(messages) == transformers_ids(tokenizer(), template, messages, **NAMES)
-
-
-@pytest.mark.parametrize("template", [*CHATML.values(), *OTHER.values()], ids=[*CHATML, *OTHER])
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 def test_default_system_text(template):
-    """Without a system message the template's own default stands in, where it has one; several user turns follow each other."""
+    """Without a system message the template's own default is used, if it has one; user turns may follow each other."""
     messages = [{"role": "user", "content": "hello"}, {"role": "user", "content": "in"}]
 
     assert chat_of(template).encode(messages) == transformers_ids(tokenizer(), template, messages, **NAMES)
@@ -106,7 +97,7 @@ def test_default_system_text(template):
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text_is_encoded_as_transformers_does(system, user):
-    """No text of a message leads to other ids than transformers'."""
+    """Whatever the text of a message, the ids are those of transformers."""
     messages = messages_of(system, user)
 
     assert chat_of().encode(messages) == transformers_ids(tokenizer(), TEMPLATE, messages, **NAMES)
@@ -115,7 +106,7 @@ def test_any_text_is_encoded_as_transformers_does(system, user):
 @settings(max_examples=150, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
 def test_decoding_returns_the_text(text):
-    """Ids of a text decode to that text, blanks and line ends included; only NFC, the tokenizer's own step, may show."""
+    """Ids of a text decode to that text, spaces and line ends included, up to NFC, which the tokenizer applies."""
     ids = tokenizer().encode(text, add_special_tokens=False).ids
 
     if not any(name in text for name in ("<|im_", "<|endo")):
@@ -123,7 +114,7 @@ def test_decoding_returns_the_text(text):
 
 
 def test_decoding_leaves_out_control_tokens_only():
-    """Control tokens vanish, added tokens that are text stay, ids beyond the tokenizer vanish, half a character is marked."""
+    """Control tokens and ids beyond the tokenizer are dropped, added tokens that are text stay, half a character is marked."""
     made = tokenizer()
     ids = made.encode("a <tool_call> .\n", add_special_tokens=False).ids
     half = made.encode("é", add_special_tokens=False).ids[:1]
@@ -135,7 +126,7 @@ def test_decoding_leaves_out_control_tokens_only():
 
 
 def test_stop_ids_are_those_of_both_configs_and_the_turn_ends(tmp_path):
-    """generation_config's, then config's, then the ends that the tokenizer knows, each once."""
+    """Those of generation_config, then of config, then the turn ends that the tokenizer has, each once."""
     end, text_end = (tokenizer().token_to_id(name) for name in ("<|im_end|>", "<|endoftext|>"))
     write_texts(tmp_path, eos_token_id=[end, 5])
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 9}))
@@ -146,7 +137,7 @@ def test_stop_ids_are_those_of_both_configs_and_the_turn_ends(tmp_path):
 @pytest.mark.parametrize("generation, config, want", [({"pad_token_id": 3}, {"pad_token_id": 4}, 3), ({}, {"pad_token_id": 0}, 0),
                                                       ({}, {}, tokenizer().token_to_id("<|endoftext|>"))])
 def test_pad_id(tmp_path, generation, config, want):
-    """generation_config before config before the tokenizer's pad token; id 0 counts."""
+    """generation_config goes before config, config before the tokenizer's pad token; id 0 is an id."""
     write_texts(tmp_path, **generation)
     (tmp_path / "config.json").write_text(json.dumps(config))
 
@@ -154,13 +145,13 @@ def test_pad_id(tmp_path, generation, config, want):
 
 
 def test_vocab_used_counts_added_tokens():
-    """The first id that no token has."""
+    """It is the first id without a token."""
     assert chat_of().vocab_used == tokenizer().get_vocab_size() == 256 + 7 + 4
 
 
 def test_template_file_goes_before_the_settings(tmp_path):
-    """chat_template.jinja wins; of a list of templates the one called default is used."""
-    write_texts(tmp_path, OTHER["another answer mark"])
+    """chat_template.jinja goes first; of a list of templates the one named default is used."""
+    write_texts(tmp_path, TEMPLATES["another answer mark"])
     (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
     from_file = Chat.from_folder(tmp_path).encode(messages_of("a", "b"))
     (tmp_path / "chat_template.jinja").unlink()
@@ -170,7 +161,7 @@ def test_template_file_goes_before_the_settings(tmp_path):
 
 
 def test_padding_and_truncation_of_the_file_do_not_act():
-    """A tokenizer.json saved in the middle of someone's training must not cut or fill prompts."""
+    """A tokenizer.json saved with padding or truncation must not change prompts."""
     made = tokenizer()
     made.enable_padding(length=50)
     made.enable_truncation(5)
@@ -178,11 +169,11 @@ def test_padding_and_truncation_of_the_file_do_not_act():
     assert Chat(made, TEMPLATE).encode(messages_of("a", "b")) == chat_of().encode(messages_of("a", "b"))
 
 
-def test_ignored_sampling_is_told():
-    """The log line names each sampling setting that the checkpoint brings, and is empty where it brings none."""
-    told = chat_of(generation={"repetition_penalty": 1.1, "top_k": 20, "eos_token_id": 3, "do_sample": False}).ignored_sampling
+def test_ignored_sampling_is_reported():
+    """The log line names each sampling setting in the checkpoint, and is empty if there are none."""
+    line = chat_of(generation={"repetition_penalty": 1.1, "top_k": 20, "eos_token_id": 3, "do_sample": False}).ignored_sampling
 
-    assert "repetition_penalty 1.1" in told and "top_k 20" in told and "do_sample False" in told and "eos" not in told
+    assert "repetition_penalty 1.1" in line and "top_k 20" in line and "do_sample False" in line and "eos" not in line
     assert chat_of().ignored_sampling == ""
 
 
@@ -190,23 +181,20 @@ def test_ignored_sampling_is_told():
     [{"role": "assistant", "content": "x"}], [{"role": "user"}], [{"role": "user", "content": None}], [],
     [{"role": "system", "content": "alone"}], [{"role": "user", "content": ["x"]}]])
 def test_messages_that_cannot_be_encoded(messages):
-    """Other roles, contents that are no text and conversations without a user are refused, not guessed at."""
+    """Other roles, contents that are not text and conversations without a user message are refused."""
     with pytest.raises(ValueError, match="user"):
         chat_of().encode(messages)
 
 
 def test_thinking_is_off():
-    """Qwen3's answer begins after an empty thought, by hand and through jinja2 alike; without the switch nothing is added."""
-    messages, end = messages_of("a", "b"), "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    rendered = QWEN3.replace("+ content +", "+ content | string +")    # the same text, but no longer surely plain
-    assert chatml_renderer(QWEN3) is not None and chatml_renderer(rendered) is None
-    assert chatml_renderer(QWEN3)(messages) == f"<|im_start|>system\na<|im_end|>\n<|im_start|>user\nb<|im_end|>\n{end}"
-    assert chat_of(rendered).encode(messages) == chat_of(QWEN3).encode(messages)
-    assert chatml_renderer(TEMPLATE)(messages).endswith("b<|im_end|>\n<|im_start|>assistant\n")
+    """Qwen3's answer begins after an empty thought; a template without the switch gets nothing added."""
+    for template, answer in ((QWEN3, "<|im_start|>assistant\n<think>\n\n</think>\n\n"), (TEMPLATE, "<|im_start|>assistant\n")):
+        text = f"<|im_start|>system\na<|im_end|>\n<|im_start|>user\nb<|im_end|>\n{answer}"
+        assert chat_of(template).encode(messages_of("a", "b")) == tokenizer().encode(text, add_special_tokens=False).ids
 
 
 def llama_tokenizer():
-    """The tests' tokenizer with Llama 3's control tokens, and bos put first as its post-processor does."""
+    """The tests' tokenizer with Llama 3's control tokens, and bos put first by its post-processor."""
     made = tokenizer()
     made.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>",
                              "<|eot_id|>"])
@@ -215,7 +203,7 @@ def llama_tokenizer():
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
 def test_a_folder_of_llama_is_read(tmp_path, conversation):
-    """Its template gives transformers' ids, bos once; its answers end at generation_config's ids, and at eot in any case."""
+    """The ids are those of transformers, with one bos; answers end at generation_config's ids, and always at eot."""
     made = llama_tokenizer()
     ids = {name: made.token_to_id(f"<|{name}|>") for name in ("begin_of_text", "end_of_text", "eom_id", "eot_id")}
     write_texts(tmp_path, LLAMA3, eos_token_id=[ids["end_of_text"], ids["eom_id"], ids["eot_id"]])
@@ -227,47 +215,37 @@ def test_a_folder_of_llama_is_read(tmp_path, conversation):
 
     assert chat.encode(messages) == want and want.count(ids["begin_of_text"]) == 1 == want.index(ids["begin_of_text"]) + 1
     assert chat.stop_ids[:3] == (ids["end_of_text"], ids["eom_id"], ids["eot_id"]) and chat.decode(want).endswith("assistant\n\n")
-    assert ids["eot_id"] in Chat(llama_tokenizer(), LLAMA3, [ids["end_of_text"]]).stop_ids
+    assert ids["eot_id"] in Chat(llama_tokenizer(), LLAMA3, eos_ids=[ids["end_of_text"]]).stop_ids
 
 
 def test_prompts_are_the_same_on_every_day(monkeypatch):
-    """A template that asks for the date gets one, and always the same."""
+    """A template that asks for the date always gets the same one."""
     template = "{{ strftime_now('%d %b %Y') }}{{ messages[0].content }}"
     monkeypatch.setattr("time.time", lambda: 2e9)
     assert chat_of(template).decode(chat_of(template).encode(messages_of("a", "b"))) == "26 Jul 2024a"
 
 
-def test_missing_jinja2_names_the_install_line(monkeypatch):
-    """Only a template that needs jinja2 asks for it, and says how to get it."""
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    chat_of(TEMPLATE)
-
-    with pytest.raises(ImportError, match="pip install jinja2"):
-        chat_of(OTHER["not ChatML"])
-    chat_of(QWEN3)
-
-
 @pytest.mark.parametrize("template, complaint", [("{% if %}", "compile"), (None, "Instruct"), ("", "Instruct")])
 def test_unusable_templates(template, complaint):
-    """No template, or one that is no template, is an error before anything runs."""
+    """A missing template, or one that does not compile, is an error before anything runs."""
     with pytest.raises(ValueError, match=complaint):
         chat_of(template)
 
 
 def test_template_that_refuses_a_conversation():
-    """A template's own raise_exception comes out as a ValueError with its words."""
+    """A template's raise_exception becomes a ValueError with its text."""
     with pytest.raises(ValueError, match="only one turn"):
         chat_of("{{ raise_exception('only one turn') }}").encode(messages_of("a", "b"))
 
 
 def test_templates_are_sandboxed():
-    """A hostile template cannot reach Python's insides."""
+    """A hostile template cannot reach Python's internals."""
     with pytest.raises(ValueError):
         chat_of("{{ messages.__class__.__mro__[1].__subclasses__() }}").encode(messages_of("a", "b"))
 
 
 def test_stop_ids_must_exist(tmp_path):
-    """A stop id that no token has, or none at all, is refused."""
+    """A stop id without a token is refused, and so is a checkpoint without any."""
     with pytest.raises(ValueError, match="4000"):
         chat_of(eos_ids=[4000])
     bare = tokenizer().from_str(tokenizer().to_str().replace("im_end", "im_xxx").replace("endoftext", "endofxxxx"))
@@ -291,12 +269,11 @@ def test_damaged_text_files_are_named(tmp_path, name, text, complaint):
 
 
 @pytest.mark.real
-def test_real_template_is_followed_by_hand_and_to_the_token(real_model):
-    """The real checkpoint needs no jinja2 and gives transformers' ids; its stop ids, pad id and vocabulary are the known ones."""
+def test_real_template_to_the_token(real_model):
+    """The real checkpoint gives transformers' ids; its stop ids, pad id and vocabulary are the known ones."""
     from transformers import AutoTokenizer
     oracle, chat = AutoTokenizer.from_pretrained(real_model), Chat.from_folder(real_model)
 
-    assert chatml_renderer(oracle.chat_template) is not None
     for conversation in CONVERSATIONS.values():
         for messages in (messages_of(*conversation), messages_of(*conversation)[1:]):
             want = oracle.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)

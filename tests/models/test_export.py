@@ -1,4 +1,4 @@
-"""Adapters leave the house and come in: merged checkpoints and PEFT folders, each against transformers and peft themselves."""
+"""Merged checkpoints and PEFT adapters, compared with transformers and peft."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from rl.errors import InputError
 from rl.models import export, pretrained
 from rl.models.hub import hub_name
 from rl.models.peft import AdapterError, read_adapter
-from rl.models.pretrained import DTYPES, write_tensors
+from rl.models.tensors import DTYPES, write_tensors
 from rl.training import lora
 from tests.hub_folder import write_checkpoint
 from tests.small_model import adapter as random_adapter
@@ -47,7 +47,7 @@ def opened(folder, dtype=torch.float32):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A checkpoint as transformers saves it, and an adapter of ours on it as a PEFT folder that names it."""
+    """A checkpoint saved by transformers, and an adapter of it as a PEFT folder that names it."""
     folder = tmp_path_factory.mktemp("base")
     write_checkpoint(folder / "model")
     adapter = random_adapter(pretrained.resolve(str(folder / "model")).cfg)
@@ -77,7 +77,7 @@ def merge(monkeypatch, capfd, load_script):
 
 @pytest.mark.known_bug(19)
 def test_a_merged_folder_gives_the_logits_of_base_and_adapter(merge, base, tmp_path):
-    """transformers opens it, without peft, to the logits of peft's own base + adapter, and so do we; texts are copied."""
+    """transformers without peft, and this program, get the logits that peft gets from base and adapter; texts are copied."""
     model, adapter, values = base
     code, out, err = merge(adapter, tmp_path / "a" / "merged")
     assert code == 0 and f"MODEL={tmp_path / 'a' / 'merged'}" in out, err
@@ -91,15 +91,16 @@ def test_a_merged_folder_gives_the_logits_of_base_and_adapter(merge, base, tmp_p
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["merged"]
 
 
-@pytest.mark.parametrize("kept, asked, found", [
+@pytest.mark.parametrize("kept, requested, found", [
     (torch.float16, None, torch.float16), (torch.bfloat16, None, torch.bfloat16), (torch.bfloat16, "float32", torch.float32),
     (torch.float32, "bfloat16", torch.bfloat16)])
-def test_numbers_are_the_checkpoints_or_those_asked_for(merge, tmp_path, kept, asked, found):
-    """The sum is made in fp32 and rounded once; config.json says what the weights are. Sharded and untied checkpoints too."""
+def test_dtype_is_the_checkpoints_or_the_requested_one(merge, tmp_path, kept, requested, found):
+    """The sum is computed in fp32 and rounded once; config.json names the dtype. Sharded and untied checkpoints too."""
     model = write_checkpoint(tmp_path / "model", tied=False, dtype=kept, shards=2)
     values = random_adapter(pretrained.resolve(str(tmp_path / "model")).cfg)
     lora.save_npz(tmp_path / "a.npz", values)
-    code, _, err = merge(tmp_path / "a.npz", tmp_path / "out", *([f"--dtype={asked}"] if asked else []), MODEL=tmp_path / "model")
+    option = [f"--dtype={requested}"] if requested else []
+    code, _, err = merge(tmp_path / "a.npz", tmp_path / "out", *option, MODEL=tmp_path / "model")
     assert code == 0, err
 
     merged = opened(tmp_path / "out", "auto").state_dict()
@@ -113,7 +114,7 @@ def test_numbers_are_the_checkpoints_or_those_asked_for(merge, tmp_path, kept, a
 
 
 def test_what_is_written_is_what_the_library_reads(tmp_path):
-    """Our file, with every dtype and an empty and a scalar tensor, comes back bit for bit through safetensors' own reader."""
+    """Every dtype, an empty and a scalar tensor are read back bit for bit by safetensors."""
     from safetensors.torch import load_file
 
     rng = np.random.default_rng(0)
@@ -128,14 +129,14 @@ def test_what_is_written_is_what_the_library_reads(tmp_path):
 
 
 BAD = [
-    ((), {}, "give ADAPTER and OUT, 0 given"),
-    (("adapter", "out", "more"), {}, "give ADAPTER and OUT, 3 given"),
-    (("adapter", "out", "--dtype", "int8"), {}, "--dtype int8: it takes one of float32, bfloat16, float16"),
+    ((), {}, "expected ADAPTER and OUT, got 0"),
+    (("adapter", "out", "more"), {}, "expected ADAPTER and OUT, got 3"),
+    (("adapter", "out", "--dtype", "int8"), {}, "--dtype int8: choose one of float32, bfloat16, float16"),
     (("adapter", "out", "--force"), {}, "unknown option --force"),
-    (("nowhere", "out"), {}, "nowhere: there is no such file or folder"),
+    (("nowhere", "out"), {}, "nowhere: no such file or folder"),
     (("adapter", "adapter"), {}, "exists: choose another folder"),
     (("bare.npz", "out"), {}, "does not say which model.*MODEL="),
-    (("adapter", "out"), {"MODEL": "0.6"}, "MODEL=0.6: there is no such file"),
+    (("adapter", "out"), {"MODEL": "0.6"}, "MODEL=0.6: no such file"),
     (("adapter", "out"), {"MODEL": "other"}, "is not an adapter of this model"),
     (("adapter", "out"), {"STEPS": "x"}, "STEPS=x"),
 ]
@@ -143,7 +144,7 @@ BAD = [
 
 @pytest.mark.parametrize("arguments, environ, words", BAD, ids=lambda value: str(value)[:40])
 def test_bad_input_is_one_message_and_nothing_is_written(merge, base, tmp_path, monkeypatch, arguments, environ, words):
-    """Exit code 2, the value and the way on, no traceback, no folder."""
+    """Exit code 2, one message with the value and the way on, no traceback, no folder."""
     import re
     monkeypatch.chdir(tmp_path)
     shutil.copytree(base[1], "adapter")
@@ -154,8 +155,8 @@ def test_bad_input_is_one_message_and_nothing_is_written(merge, base, tmp_path, 
     assert not (tmp_path / "out").exists() and not [*tmp_path.glob(".out*")]
 
 
-def test_another_base_is_told_of(merge, base, tmp_path):
-    """MODEL against what the adapter says: used, and said; a hub id and its short name are one model."""
+def test_another_base_is_reported(merge, base, tmp_path):
+    """MODEL is used with a warning if the adapter names another model; a hub id and its short name are the same model."""
     shutil.copytree(base[0], tmp_path / "copy")
     code, _, err = merge(base[1], tmp_path / "out", MODEL=tmp_path / "copy")
     assert code == 0 and "warning" in err and str(base[0]) in err
@@ -164,36 +165,36 @@ def test_another_base_is_told_of(merge, base, tmp_path):
 
 @pytest.mark.parametrize("size", [2_000, 60_000])
 def test_a_disk_that_fills_up_leaves_nothing(merge, base, tmp_path, size):
-    """The kernel refuses a file that long (first in the header, then amid the tensors): one line, no folder, nothing aside."""
+    """A write that fails, in the header or between tensors, gives one line and leaves no folder, nor a temporary one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         code, _, err = merge(base[1], tmp_path / "out")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert code == 2 and "File too large; nothing is left of it" in err and not any(tmp_path.iterdir())
+    assert code == 2 and "File too large; nothing was written" in err and not any(tmp_path.iterdir())
 
 
-def test_too_little_room_is_said_before_anything_is_written(base, tmp_path, monkeypatch):
-    """Both figures in bytes."""
+def test_too_little_space_is_reported_before_anything_is_written(base, tmp_path, monkeypatch):
+    """With both figures in bytes."""
     monkeypatch.setattr(export.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))
     with pytest.raises(InputError, match="bytes, 1 are free.*--dtype"):
         export.write_merged(pretrained.resolve(str(base[0])), base[2], tmp_path / "out")
     assert not any(tmp_path.iterdir())
 
 
-def test_numbers_that_do_not_fit_are_refused(base, tmp_path):
-    """float16 ends at 65,504: the tensor is named, not written as infinity."""
+def test_values_out_of_range_are_refused(base, tmp_path):
+    """float16 ends at 65,504: the tensor is named instead of being written as infinity."""
     large = {**base[2], "scale": jnp.float32(1e6)}
-    with pytest.raises(InputError, match="layers.0.*float16 cannot hold.*bfloat16"):
+    with pytest.raises(InputError, match="layers.0.*beyond the range of float16.*bfloat16"):
         export.write_merged(pretrained.resolve(str(base[0])), large, tmp_path / "out", "float16")
     assert not any(tmp_path.iterdir())
 
 
 def test_quantised_files_are_refused(base, tmp_path):
-    """A .gguf is no place to merge into; the message says what is."""
+    """Nothing can be merged into a .gguf; the message says what to use instead."""
     source = pretrained.resolve(str(base[0]))._replace(path=tmp_path / "x.gguf")
-    with pytest.raises(InputError, match="quantised.*checkpoint folder or the hub id"):
+    with pytest.raises(InputError, match="quantised.*checkpoint folder or hub id"):
         export.write_merged(source, base[2], tmp_path / "out")
 
 
@@ -221,7 +222,7 @@ def peft_adapter(model, folder, base="", **config):
     {"r": 3, "lora_alpha": 9, "layers_to_transform": [0]},
 ], ids=str)
 def test_an_adapter_that_peft_saved_gives_its_logits(base, tmp_path, config):
-    """Other ranks and alphas, rank-stabilised scaling, fewer projections or layers: our logits are peft's."""
+    """Other ranks and alphas, rank-stabilised scaling, fewer projections or layers: the logits are those of peft."""
     wanted = peft_adapter(base[0], tmp_path / "theirs", **config)
     adapter = lora.load(tmp_path / "theirs", pretrained.resolve(str(base[0])).cfg)
     np.testing.assert_allclose(ours(base[0], adapter), wanted, atol=1e-4)
@@ -229,7 +230,7 @@ def test_an_adapter_that_peft_saved_gives_its_logits(base, tmp_path, config):
 
 
 def test_a_half_precision_adapter_is_read(base, tmp_path):
-    """bf16 tensors, as most trainers save them, become fp32 without a change."""
+    """bf16 tensors, as most trainers save them, become fp32 unchanged."""
     peft_adapter(base[0], tmp_path / "theirs", r=4)
     from safetensors.torch import load_file, save_file
     path = tmp_path / "theirs" / "adapter_model.safetensors"
@@ -242,14 +243,14 @@ def test_a_half_precision_adapter_is_read(base, tmp_path):
 
 @pytest.mark.parametrize("config, words", [
     ({"use_dora": True}, "use_dora = True: DoRA"),
-    ({"rank_pattern": {"q_proj": 2}}, "rank_pattern = .*one rank"),
+    ({"rank_pattern": {"q_proj": 2}}, "rank_pattern = .*the same rank"),
     ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
     ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
     ({"bias": "lora_only"}, "bias = 'lora_only'"),
     ({"target_modules": ["q_proj", "embed_tokens"]}, "embed_tokens.* has no place in this model"),
 ])
 def test_kinds_that_are_not_supported_are_refused_by_name(base, tmp_path, config, words):
-    """What peft saves for them is told apart by its config, or by tensors that have no place."""
+    """peft's other adapters are recognised by their config, or by tensors that the model has no place for."""
     peft_adapter(base[0], tmp_path / "theirs", r=4, **config)
     with pytest.raises(AdapterError, match=words):
         lora.load(tmp_path / "theirs", pretrained.resolve(str(base[0])).cfg)
@@ -258,11 +259,11 @@ def test_kinds_that_are_not_supported_are_refused_by_name(base, tmp_path, config
 @pytest.mark.parametrize("change, words", [
     ({"peft_type": "LOHA"}, "peft_type = 'LOHA': only LORA"),
     ({"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa'"),
-    ({"use_newest_trick": True, "use_dora": True}, "use_newest_trick = True: not known here.*|use_dora"),
+    ({"use_newest_trick": True, "use_dora": True}, "use_newest_trick = True: unknown entry.*|use_dora"),
     ({"trainable_token_indices": [3]}, "embedding"),
 ])
 def test_config_entries_are_judged_by_name(base, tmp_path, change, words):
-    """All of them in one message, also those of kinds that are yet to come."""
+    """All unsupported entries are in one message, unknown ones too."""
     shutil.copytree(base[1], tmp_path / "changed")
     path = tmp_path / "changed" / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -272,7 +273,7 @@ def test_config_entries_are_judged_by_name(base, tmp_path, change, words):
 
 
 def test_a_lost_tensor_is_not_taken_for_one_left_out(base, tmp_path):
-    """A projection that the config names must be there in every layer."""
+    """A projection that the config names must have tensors in every layer."""
     from safetensors.numpy import load_file, save_file
     shutil.copytree(base[1], tmp_path / "changed")
     tensors = load_file(tmp_path / "changed" / "adapter_model.safetensors")
@@ -283,7 +284,7 @@ def test_a_lost_tensor_is_not_taken_for_one_left_out(base, tmp_path):
 
 
 def test_pickled_adapters_are_not_opened(base, tmp_path):
-    """adapter_model.bin can run code; the message says how to save it anew."""
+    """adapter_model.bin can run code; the message says how to save it again."""
     shutil.copytree(base[1], tmp_path / "old")
     os.rename(tmp_path / "old" / "adapter_model.safetensors", tmp_path / "old" / "adapter_model.bin")
     with pytest.raises(AdapterError, match="can run code.*safe_serialization"):
