@@ -80,7 +80,7 @@ def test_an_endless_answer_is_late_alone(gym, innocent, family):
 def test_an_endless_answer_without_brackets_shares_a_child(gym, innocent):
     """The answers before it keep their scores, those after it get a new child."""
     ours, other = gym.questions(Family("string_insertion"), [1, 5])
-    rows = gym.rows([(ours, ours.answer), (ours, "9**9**9"), (ours, "banana"), (other, "8**9**9"), (other, other.answer)])
+    rows = gym.score_texts([(ours, ours.answer), (ours, "9**9**9"), (ours, "banana"), (other, "8**9**9"), (other, other.answer)])
 
     assert [raw for raw, _, _ in rows.values()] == [1, 0, 0, 0, 1]
     assert [failed for _, failed, _ in rows.values()] == ["", "timeout", "", "timeout", ""]
@@ -139,10 +139,10 @@ def test_families_that_run_answers_are_recognised(gym):
     """The audit event of code being run tells them from the rest."""
     families = (*RUN_ANSWERS, "number_sorting", "chain_sum", "word_sorting", "propositional_logic", "jugs")
     questions = [gym.questions(Family(name), [1])[0] for name in families]
-    rows = gym.rows([(q, "banana") for q in questions])
+    rows = gym.score_texts([(q, "banana") for q in questions])
 
     sorting = questions[len(RUN_ANSWERS)]
-    lists = gym.rows([(sorting, text) for text in ('["1", "2"]', "['1', '2']", sorting.answer)])
+    lists = gym.score_texts([(sorting, text) for text in ('["1", "2"]', "['1', '2']", sorting.answer)])
 
     assert tuple(q.family.name for q in questions if rows[q, "banana"][2]) == RUN_ANSWERS
     assert not any(ran for _, _, ran in lists.values())    # this scorer runs the right answer only
@@ -152,7 +152,7 @@ def test_an_answer_that_is_run_is_run_alone(gym, question, innocent):
     """At first, when it is stopped in a shared child before it runs, and in later requests, when its family is known."""
     cheat = "setattr(self.__class__, 'score_answer', lambda *_: 1.0)"
     for texts in ((cheat, "(wrong)", "wrong"), ("(wrong)", "wrong", cheat)):
-        rows = gym.rows([(question, text) for text in texts] + [(innocent[2], "(4)"), (innocent[0], innocent[0].answer)])
+        rows = gym.score_texts([(question, text) for text in texts] + [(innocent[2], "(4)"), (innocent[0], innocent[0].answer)])
         assert [raw for (_, text), (raw, _, _) in rows.items() if text != cheat] == [0, 0, 1 / 3, 1]
 
 

@@ -1,4 +1,4 @@
-"""Reasoning Gym from outside: its families, their questions, and scores of answers, all from a worker process.
+"""Reasoning Gym's families, their questions and the scores of answers, all through a worker process.
 
     with Gym() as gym:
         family, = parse_families("chain_sum:max_terms=3", gym)
@@ -6,13 +6,12 @@
         scores = gym.score([(questions[0], "The answer is 12.")])
 
 A question is the family's own for a seed: create_dataset(family, size=1, seed=seed, ...)[0]. Neighbouring seeds of larger
-datasets share questions, those of size 1 do not. Answers are scored by the family's own scorer in a locked-down process
-(worker.py): an answer that cannot be scored (too slow, a scorer that raises) is worth 0, with the reason. Needs the package
-reasoning-gym, and Linux. Whether a family is fit to train on is judged in questions.py.
+datasets share questions, those of size 1 do not. The family's own scorer scores an answer in a locked-down process (worker.py);
+an answer that cannot be scored (too slow, or the scorer raises) is worth 0, with the reason. Needs the package reasoning-gym,
+and Linux. Whether a family is fit to train on is judged in questions.py.
 """
 
 import contextlib
-import difflib
 import json
 import math
 import os
@@ -23,113 +22,41 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from rl.errors import InputError
+from rl.registry import nearest
+from rl.tasks import BaseTask
 
-# ---- which families, with which knobs ---------------------------------------------------------------------------------
-
-
-TAKES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
+SYSTEM = "Give only the final answer, without any explanation."
+UNSCORABLE = "unscorable"    # the verdict on an answer that has no score
+QUESTION_S = 60.0            # wall seconds for one question
+WALL_FACTOR = 25             # a request may take this many times its answers' CPU limits in wall time
 
 
 class Family(NamedTuple):
-    """A family with the knobs that are not left at their defaults."""
+    """A family with those knobs that are not at their defaults."""
 
     name: str
     config: tuple[tuple[str, int | float | bool | str], ...] = ()
 
     @property
     def text(self) -> str:
-        """What parse_families reads: chain_sum:max_terms=3:min_terms=2, knobs in order."""
+        """As parse_families reads it, with sorted knobs: chain_sum:max_terms=3:min_terms=2."""
         shown = {knob: str(value).lower() if isinstance(value, bool) else value for knob, value in self.config}
         return ":".join([self.name, *(f"{knob}={value}" for knob, value in shown.items())])
 
 
-def parse_families(text: str, gym) -> list[Family]:
-    """The families of "chain_sum:max_terms=3,leg_counting"; one InputError names all that is wrong."""
-    families, problems = [], []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        family, wrong = _parsed(part, gym)
-        if not wrong and (said := gym.problem(family)):
-            wrong = [f"{part}: {said}"]
-        if not wrong and family in families:
-            wrong = [f"{family.text} stands there twice"]
-        problems += wrong
-        families += [] if wrong else [family]
-    if not families and not problems:
-        problems = ["there is none; give some, such as chain_sum:max_terms=3,leg_counting"]
-    if any(_unlike(part.partition(":")[0].strip(), gym) for part in text.split(",")):
-        problems.append(f"the {len(gym.families)} families are {', '.join(sorted(gym.families))}")
-    if problems:
-        raise InputError(f"families {text!r}: {'; '.join(problems)}")
-    return families
-
-
-def _parsed(part, gym):
-    """(the family of one part, what is wrong with it)"""
-    name, *settings = (word.strip() for word in part.split(":"))
-    if name not in gym.families:
-        return Family(name), [f"{name}: no such family{nearest_text(name, gym.families)}"]
-    known, config, wrong = gym.families[name], {}, []
-    takes = {knob: row for knob, row in known.items() if row[0]}
-    for setting in settings:
-        knob, _, written = (word.strip() for word in setting.partition("="))
-        if knob not in takes:
-            kind = "takes a list or the like, which cannot be written here" if knob in known else "no such knob"
-            wrong.append(f"{name}:{knob}: {kind}{nearest_text(knob, takes)}; it has {', '.join(takes) or 'none'}")
-        elif knob in config:
-            wrong.append(f"{name}:{knob} is set twice")
-        elif (value := _value(takes[knob], written)) is None:
-            kind, default, choices = takes[knob]
-            wrong.append(f"{name}:{knob}={written}: takes {' or '.join(choices) or TAKES[kind]}, default {default}")
-        else:
-            config[knob] = value
-    return Family(name, tuple(sorted(config.items()))), wrong
-
-
-def _value(takes, written):
-    """A knob's value, None where it is none of its kind."""
-    kind, _, choices = takes
-    if kind == "bool":
-        return {"true": True, "1": True, "false": False, "0": False}.get(written.lower())
-    if kind == "str":
-        return written if written and (not choices or written in choices) else None
-    try:
-        number = int(written) if kind == "int" else float(written)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _unlike(name, gym):
-    """Whether it is neither a family nor nearly one's name."""
-    return bool(name) and name not in gym.families and not nearest_text(name, gym.families)
-
-
-def nearest_text(name, known):
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-# ---- questions and scores ---------------------------------------------------------------------------------------------
-
-
-SYSTEM = "Give only the final answer, without any explanation."
-UNSCORABLE = "unscorable"    # the verdict on an answer that has no score
-QUESTION_S, SLOWEST = 60.0, 25    # wall seconds for a question; a score may take this many times its limit, then all is lost
-
-
 @dataclass(frozen=True)
-class Question:
-    """One question of a family, with the answer that the family gives: an `example` where many are right, or none at all."""
+class Question(BaseTask):
+    """One question of a family, with the family's answer: an `example` if many are right, None if it gives none."""
 
-    family: Family
-    seed: int
-    text: str
-    answer: str | None
+    family: Family = field()
+    seed: int = field()
+    text: str = field()
+    answer: str | None = field()
     example: bool = False
 
     @property
@@ -138,7 +65,7 @@ class Question:
         return f"{self.family.text}/{self.seed}"
 
     def messages(self, style_hint: bool = False) -> list[dict[str, str]]:
-        """The conversation that asks it; style_hint is for programs and changes nothing."""
+        """The conversation that asks it; style_hint is for programs and ignored here."""
         return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": self.text}]
 
 
@@ -146,13 +73,21 @@ class Score(NamedTuple):
     """What an answer is worth."""
 
     raw: float      # the family's own score of the stripped answer, clipped to 0..1
-    strict: bool    # that is 1
-    lenient: bool   # some reading of the answer scores 1
-    failed: str     # why there is no score, "" where there is one
+    strict: bool    # whether that is 1
+    lenient: bool   # whether some reading of the answer scores 1
+    failed: str     # why there is no score, "" if there is one
+
+
+class TextScore(NamedTuple):
+    """The family's own score of a text exactly as it stands."""
+
+    raw: float       # clipped to 0..1, 0 if there is none
+    failed: str      # why there is none, "" if there is one
+    ran_code: bool   # whether the scorer ran the text as code
 
 
 class UnusableSeeds(InputError):
-    """Some seeds make no question; `seeds` maps them to the reason, `questions` are those of the others."""
+    """Some seeds make no question; `seeds` maps them to the reasons, `questions` are those of the other seeds."""
 
     def __init__(self, family: Family, seeds: dict[int, str], questions: list[Question]):
         shown = "; ".join(f"{family.text}/{seed}: {reason}" for seed, reason in list(seeds.items())[:8])
@@ -163,12 +98,12 @@ class UnusableSeeds(InputError):
 class Gym:
     """A context manager around the worker process.
 
-    `version` is the package's, `families` family -> knob -> kind, default, choices, and `description` says it all in a line."""
+    `version` is the package's; `families` maps family -> knob -> (kind, default, choices); `description` is one line."""
 
     def __init__(self, seconds: float = 2.0):
-        """Starts the worker; seconds: CPU time to score one answer. InputError without the package or on a weak system."""
+        """Start the worker; seconds: CPU time to score one answer. InputError without the package or the means to lock down."""
         if not 0 < seconds <= 60:
-            raise InputError(f"seconds={seconds}: the time to score one answer has to be above 0 and at most 60")
+            raise InputError(f"seconds={seconds}: the time to score one answer must be above 0 and at most 60")
         if not sys.platform.startswith("linux"):
             raise InputError(f"{sys.platform}: answers are scored in locked-down processes, which needs Linux")
         self.seconds, self.worker = seconds, Worker(seconds)
@@ -184,59 +119,127 @@ class Gym:
         self.close()
 
     def close(self) -> None:
-        """Ends the worker and its child; safe to call twice."""
+        """End the worker and its child; safe to call twice."""
         self.worker.close()
 
     def questions(self, family: Family, seeds: Sequence[int]) -> list[Question]:
         """The family's question for each seed, in order; UnusableSeeds names those for which it raises or takes too long."""
-        found, failed = [], {}
+        made, failed = [], {}
         for seed in seeds:
-            reply = self.worker.ask({"do": "question", **_place(family), "seed": seed}, QUESTION_S)
+            reply = self.worker.ask({"do": "question", **_spec(family), "seed": seed}, QUESTION_S)
             if reply is None or "failed" in reply:
                 failed[seed] = reply["failed"] if reply else f"took more than {QUESTION_S:.0f} s"
             else:
-                found.append(Question(family, seed, **reply))
+                made.append(Question(family=family, seed=seed, **reply))
         if failed:
-            raise UnusableSeeds(family, failed, found)
-        return found
+            raise UnusableSeeds(family, failed, made)
+        return made
 
     def score(self, pairs: Sequence[tuple[Question, str]]) -> list[Score]:
         """One Score for each (question, answer), in order; an answer that cannot be scored is worth 0."""
-        read = [[(question, text) for text in readings(answer)] for question, answer in pairs]
-        rows = self.rows([one for several in read for one in several])
+        pairs_of_each = [[(question, text) for text in readings(answer)] for question, answer in pairs]
+        found = self.score_texts([pair for of_one in pairs_of_each for pair in of_one])
         scores = []
-        for several in read:
-            raw, failed, _ = rows[several[0]]
-            scores.append(Score(raw, raw >= 1, any(rows[one][0] >= 1 for one in several), failed))
+        for of_one in pairs_of_each:
+            stripped = found[of_one[0]]
+            lenient = any(found[pair].raw >= 1 for pair in of_one)
+            scores.append(Score(raw=stripped.raw, strict=stripped.raw >= 1, lenient=lenient, failed=stripped.failed))
         return scores
 
-    def rows(self, texts: Sequence[tuple[Question, str]]) -> dict[tuple[Question, str], tuple[float, str, bool]]:
-        """(raw score, why there is none, whether code was run to find it) of each text, exactly as it stands."""
-        different = list(dict.fromkeys(texts))
-        jobs = [[*_place(question.family).values(), question.seed, question.text, text] for question, text in different]
-        limit = QUESTION_S * 2 + SLOWEST * self.seconds * len(jobs)
+    def score_texts(self, pairs: Sequence[tuple[Question, str]]) -> dict[tuple[Question, str], TextScore]:
+        """The score of each (question, text), the texts exactly as they stand; equal pairs are scored once."""
+        different = list(dict.fromkeys(pairs))
+        jobs = [[*_spec(question.family).values(), question.seed, question.text, text] for question, text in different]
+        limit = QUESTION_S * 2 + WALL_FACTOR * self.seconds * len(jobs)
         rows = self.worker.ask({"do": "score", "jobs": jobs}, limit) if jobs else []
         if rows is None:
-            raise InputError(f"scoring {len(jobs)} answers took Reasoning Gym's worker more than {SLOWEST} times their limit of "
-                             f"{self.seconds} s each; nothing was scored")
-        return {one: tuple(row) for one, row in zip(different, rows, strict=True)}
+            raise InputError(f"scoring {len(jobs)} answers took Reasoning Gym's worker more than {WALL_FACTOR} times the limit "
+                             f"of {self.seconds} s each; nothing was scored")
+        return {pair: TextScore(*row) for pair, row in zip(different, rows, strict=True)}
 
-    def problem(self, family: Family) -> str:
-        """What the family says against its config, "" when it takes it."""
-        reply = self.worker.ask({"do": "problem", **_place(family)}, QUESTION_S)
+    def config_problem(self, family: Family) -> str:
+        """The family's complaint about its config, "" if it accepts it."""
+        reply = self.worker.ask({"do": "problem", **_spec(family)}, QUESTION_S)
         return f"took more than {QUESTION_S:.0f} s" if reply is None else reply
 
 
-def _place(family):
+def _spec(family):
     return {"family": family.name, "config": dict(family.config)}
 
 
-def readings(text: str) -> list[str]:
-    """What a lenient reader may take an answer to be, duplicates removed; the first is the answer stripped of white space.
+# ---- families from text -----------------------------------------------------------------------------------------------
 
-    The whole; its last line that is not empty; what the only <answer> tag holds; what the last \\boxed{} holds; what stands
-    behind the last "answer is", "answer:" or "="; the last number, without thousands commas. And each of them without the
-    markup, quotes and full stop around it."""
+
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
+
+
+def parse_families(text: str, gym: Gym) -> list[Family]:
+    """The families of "chain_sum:max_terms=3,leg_counting"; one InputError names all problems."""
+    families, problems = [], []
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    for part in parts:
+        family, wrong = _parse_family(part, gym)
+        if not wrong and (complaint := gym.config_problem(family)):
+            wrong = [f"{part}: {complaint}"]
+        if not wrong and family in families:
+            wrong = [f"{family.text} is named twice"]
+        problems += wrong
+        families += [] if wrong else [family]
+    if not parts:
+        problems = ["no family is named; name some, such as chain_sum:max_terms=3,leg_counting"]
+    names = [part.partition(":")[0].strip() for part in parts]
+    if any(name and name not in gym.families and not nearest(name, gym.families) for name in names):
+        problems.append(f"the {len(gym.families)} families are {', '.join(sorted(gym.families))}")
+    if problems:
+        raise InputError(f"families {text!r}: {'; '.join(problems)}")
+    return families
+
+
+def _parse_family(part, gym):
+    """(family, problems) of one part."""
+    name, *settings = (word.strip() for word in part.split(":"))
+    if name not in gym.families:
+        return Family(name), [f"{name}: no such family{nearest(name, gym.families)}"]
+    known, config, problems = gym.families[name], {}, []
+    settable = {knob: row for knob, row in known.items() if row[0]}
+    for setting in settings:
+        knob, _, written = (word.strip() for word in setting.partition("="))
+        if knob not in settable:
+            why = "takes a list or the like, which cannot be written here" if knob in known else "no such knob"
+            problems.append(f"{name}:{knob}: {why}{nearest(knob, settable)}; it has {', '.join(settable) or 'none'}")
+        elif knob in config:
+            problems.append(f"{name}:{knob} is set twice")
+        elif (value := _parse_value(settable[knob], written)) is None:
+            kind, default, choices = settable[knob]
+            problems.append(f"{name}:{knob}={written}: takes {' or '.join(choices) or KINDS[kind]}, default {default}")
+        else:
+            config[knob] = value
+    return Family(name, tuple(sorted(config.items()))), problems
+
+
+def _parse_value(knob, written):
+    """The written value of a knob (kind, default, choices); None if it is not of its kind."""
+    kind, _, choices = knob
+    if kind == "bool":
+        return {"true": True, "1": True, "false": False, "0": False}.get(written.lower())
+    if kind == "str":
+        return written if written and (not choices or written in choices) else None
+    try:
+        number = int(written) if kind == "int" else float(written)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+# ---- readings of an answer --------------------------------------------------------------------------------------------
+
+
+def readings(text: str) -> list[str]:
+    """What a lenient reader may take for the answer, without duplicates; the first is the text stripped of white space.
+
+    The whole text; its last line that is not blank; the content of the only <answer> tag; the content of the last \\boxed{}; the
+    text after the last "answer is", "answer:" or "="; the last number, without thousands separators. Then each of them without
+    surrounding markup, quotes and full stop."""
     whole = text.strip()
     found = [whole, whole.splitlines()[-1].strip() if whole else ""]
     tags = re.findall(r"<answer>(.*?)</answer>", whole, re.S)
@@ -249,7 +252,7 @@ def readings(text: str) -> list[str]:
 
 
 def _boxed(text):
-    """[what the last \\boxed{} holds], braces counted; nothing where it is not closed."""
+    """[content of the last \\boxed{}], or [] if there is none or its braces do not close."""
     _, found, rest = text.rpartition("\\boxed{")
     depth = 1
     for index, letter in enumerate(rest if found else ""):
@@ -264,53 +267,53 @@ def _boxed(text):
 
 INSTALL = "pip install reasoning-gym==0.1.25"
 WORKER_FILE = Path(__file__).with_name("worker.py")
-START_S, STOP_S = 120.0, 2.0     # wall seconds that the worker has to start, and to end by itself
+START_S, STOP_S = 120.0, 2.0     # wall seconds for the worker to start, and to end by itself
 PASSED_ON = ("PATH", "HOME", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")   # none of the trainer's tokens and keys
-# The hash seed: five families draw from sets.  One thread: a process with several must not fork.
+# A fixed hash seed, since five families draw from sets. One thread, since a process with several must not fork.
 FIXED = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class Worker:
-    """The worker process, or the one that took its place; `hello` is what the first said of itself."""
+    """The worker process, replaced if it dies; `hello` is the first one's greeting."""
 
     def __init__(self, seconds: float):
-        """Starts it; seconds: CPU time to score one answer. InputError without the package or on a weak system."""
+        """Start it; seconds: CPU time to score one answer. InputError without the package or the means to lock down."""
         self._seconds, self._lock, self._process = seconds, threading.Lock(), None
         self.hello = self._start()
 
     @property
     def pid(self) -> int | None:
-        """Its process id, None when there is none."""
+        """Its process id, None if there is no process."""
         return self._process and self._process.pid
 
     def close(self) -> None:
-        """Ends it and its child; safe to call twice."""
+        """End it and its child; safe to call twice."""
         with self._lock:
             self._stop()
 
     def ask(self, request: dict, limit: float):
-        """The reply, None when it took more than `limit` wall seconds; one that dies is replaced, and asked again, once."""
+        """The reply, None if it took more than `limit` wall seconds; a worker that dies is replaced and asked again, once."""
         with self._lock:
             for _ in range(2):
                 if self._process is None:
                     self._start()
                 try:
                     line = self._exchange(json.dumps(request).encode() + b"\n", limit)
-                except BaseException:    # Ctrl-C: the reply that is still to come must not answer the next request
+                except BaseException:    # Ctrl-C: the pending reply must not answer the next request
                     self._stop()
                     raise
                 if line:
                     return json.loads(line)
-                words = self._stop()
+                last_words = self._stop()
                 if line is None:
                     return None
-        raise InputError(f"Reasoning Gym's worker died twice in a row on {str(request)[:200]}: {words or 'no last words'}")
+        raise InputError(f"Reasoning Gym's worker died twice in a row on {str(request)[:200]}: {last_words or 'no last words'}")
 
     def _start(self):
         self._errors = os.memfd_create("gym")
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | FIXED
         command = [sys.executable, "-P", "-B", "-W", "ignore", str(WORKER_FILE), str(self._seconds)]
-        # A session of its own: Ctrl-C is this process's, which ends the worker when it is done with it.
+        # A session of its own: Ctrl-C reaches only this process, which ends the worker when it is done with it.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env,
                                          cwd="/", start_new_session=True)
         try:
@@ -320,9 +323,9 @@ class Worker:
             raise
         if hello and hello.get("locked"):
             return hello
-        words = self._stop()
+        last_words = self._stop()
         if not hello:
-            raise InputError(f"Reasoning Gym's worker did not start: {words or f'no answer in {START_S:.0f} s'}")
+            raise InputError(f"Reasoning Gym's worker did not start: {last_words or f'no answer in {START_S:.0f} s'}")
         if "missing" in hello:
             raise InputError(f"Reasoning Gym cannot be imported ({hello['missing']}): {INSTALL}")
         raise InputError(f"some scorers run the answer as code, and this system cannot lock a process down: {hello['notes']}; "
@@ -337,7 +340,7 @@ class Worker:
         return self._line(limit)
 
     def _line(self, limit):
-        """Its next line; b"" when it has ended, None when it is late."""
+        """Its next line; b"" if it has ended, None if it is late."""
         end, pipe, parts = time.monotonic() + limit, self._process.stdout.fileno(), []
         poll = select.poll()
         poll.register(pipe, select.POLLIN)
@@ -350,18 +353,18 @@ class Worker:
         return b"".join(parts)
 
     def _stop(self):
-        """Ends it, and its child with it; its last words."""
+        """End it, and its child with it; the last lines of its stderr."""
         if self._process is None:
             return ""
-        with contextlib.suppress(BrokenPipeError):    # what it did not read any more
+        with contextlib.suppress(BrokenPipeError):    # unsent data of a worker that has died
             self._process.stdin.close()
         try:
-            self._process.wait(STOP_S)    # it ends with its stdin, and clears away what Matplotlib may have put in /tmp
+            self._process.wait(STOP_S)    # it ends with its stdin, and removes what Matplotlib may have put in /tmp
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
-        words = os.pread(self._errors, 4000, 0).decode("utf-8", "replace").strip().splitlines()
+        last_words = os.pread(self._errors, 4000, 0).decode("utf-8", "replace").strip().splitlines()
         os.close(self._errors)
         self._process = None
-        return " | ".join(words[-3:])
+        return " | ".join(last_words[-3:])
