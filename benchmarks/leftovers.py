@@ -1,11 +1,11 @@
-"""What a piece of work left behind on this machine: a snapshot before it, one after it, and the difference in words.
+"""What a piece of work left behind on this machine: a snapshot before, one after, and the difference in words.
 
-Looked at: processes that descend from this one, zombies too (inside `adopting_strays` also those whose parent has ended);
-open descriptors of this process and of named ones; new entries in /tmp, /dev/shm, the working folder, home and /, at the
-top level; System V and POSIX IPC objects (the latter are entries of /dev/shm and /dev/mqueue). Not seen: changes deeper
-down in folders or inside files. All programs of a machine use /tmp, so there only entries count that candidates may have
-made: those of other users than root where this process is root, for then none of them is, else those of this user. A
-file of this user's that another program makes meanwhile and keeps cannot be told from one of ours, and counts. Linux only.
+Covered: descendants of this process, zombies included (inside `adopting_strays` also those whose parent has ended); open
+descriptors of this process and of named ones; new top-level entries in /tmp, /dev/shm, /dev/mqueue, the working folder,
+home and /; System V and POSIX IPC objects (the latter are entries of /dev/shm and /dev/mqueue). Not covered: changes deeper
+in folders or inside files. Every program uses /tmp, so only entries that candidates may have made count there: with this
+process as root, which no candidate is, those of other users, else those of this user. A file that another program of this
+user makes meanwhile cannot be told apart, and counts. Linux only.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 TEMPORARY = ("/tmp", "/var/tmp")
 FOLDERS = (*TEMPORARY, "/", "/dev/shm", "/dev/mqueue")
-PATIENCE_S = 3.0    # what ends needs a moment to be gone, and what other programs make mostly goes away by itself
+PATIENCE_S = 3.0    # ending takes a moment, and most files of other programs are soon gone
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -31,15 +31,15 @@ class Process(NamedTuple):
     parent: int
     name: str
     state: str      # R running, S asleep, Z zombie, ...
-    started: int    # clock ticks after boot; with the id it names the process for good
-    cpu_s: float    # its own and that of its children which it has waited for
+    started: int    # clock ticks after boot; unique together with the id
+    cpu_s: float    # its own and that of children it has reaped
 
 
 class Snapshot(NamedTuple):
-    """What was there at one moment; compare two with `left_behind`."""
+    """The state at one moment; compare two with `left_behind`."""
 
-    processes: dict[tuple[int, int], str]   # (id, started): how to call it
-    descriptors: dict[int, Counter]         # by process that could be looked into: how many of each kind are open
+    processes: dict[tuple[int, int], str]   # (id, started): its description
+    descriptors: dict[int, Counter]         # by process that may be inspected: how many of each kind are open
     files: frozenset[str]
     ipc: frozenset[str]
 
@@ -48,7 +48,7 @@ def process_table() -> dict[int, Process]:
     """Every process of this machine by its id."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # ended while we looked
+        with contextlib.suppress(OSError):  # it has just ended
             name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
             fields = rest.split()
             cpu_s = sum(map(int, fields[11:15])) / TICKS
@@ -57,7 +57,7 @@ def process_table() -> dict[int, Process]:
 
 
 def descendants(pid: int, table: dict[int, Process] | None = None) -> list[int]:
-    """Processes, zombies too, that have `pid` among their ancestors."""
+    """Descendants of the process, zombies included."""
     table = process_table() if table is None else table
     found, frontier = [], {pid}
     while frontier := {child for child, process in table.items() if process.parent in frontier}:
@@ -66,7 +66,7 @@ def descendants(pid: int, table: dict[int, Process] | None = None) -> list[int]:
 
 
 def memory_kib(pid: int) -> tuple[int, int]:
-    """(RSS, PSS) of a process in KiB, zeros when it has ended; PSS is RSS where this user may not read it."""
+    """(RSS, PSS) of a process in KiB; zeros when it has ended, PSS = RSS where this user may not read it."""
     try:
         sizes = dict(re.findall(r"^(Rss|Pss): +(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M))
         return int(sizes["Rss"]), int(sizes["Pss"])
@@ -79,7 +79,7 @@ def memory_kib(pid: int) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def adopting_strays() -> Iterator[None]:
-    """Meanwhile a descendant that loses its parent becomes a child of this process, where `snapshot` sees it."""
+    """Inside the block a descendant that loses its parent becomes a child of this process, so that `snapshot` sees it."""
     libc, before = ctypes.CDLL(None, use_errno=True), ctypes.c_int()
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -90,7 +90,7 @@ def adopting_strays() -> Iterator[None]:
 
 
 def snapshot(servers: Collection[int] = ()) -> Snapshot:
-    """What is there now; `servers` are descendants that belong there, whose descriptors are looked at instead."""
+    """The state now; `servers` are descendants that are expected, of which the descriptors are covered instead."""
     table = process_table()
     processes = {(pid, table[pid].started): f"process {pid} ({table[pid].name}, state {table[pid].state})"
                  for pid in descendants(os.getpid(), table) if pid not in servers}
@@ -100,7 +100,7 @@ def snapshot(servers: Collection[int] = ()) -> Snapshot:
 
 
 def left_behind(before: Snapshot, after: Snapshot) -> list[str]:
-    """What is in the second snapshot and was not in the first, a line each; descriptors of processes that are in both."""
+    """A line for everything new in the second snapshot; descriptors only of processes in both."""
     lines = [words for key, words in after.processes.items() if key not in before.processes]
     for pid in before.descriptors.keys() & after.descriptors.keys():
         more = after.descriptors[pid] - before.descriptors[pid]
@@ -110,7 +110,7 @@ def left_behind(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def settled(before: Snapshot, servers: Collection[int] = ()) -> list[str]:
-    """`left_behind` now, after looking again until nothing is left or patience is out."""
+    """`left_behind` now, retried until nothing is left or PATIENCE_S is over."""
     end = time.monotonic() + PATIENCE_S
     while (lines := left_behind(before, snapshot(servers))) and time.monotonic() < end:
         time.sleep(0.1)
@@ -118,11 +118,11 @@ def settled(before: Snapshot, servers: Collection[int] = ()) -> list[str]:
 
 
 def _open_kinds(pid):
-    """How many descriptors of each kind a process holds; None when this user may not know."""
+    """How many descriptors of each kind a process has; None when this user may not see them."""
     kinds, folder = Counter(), f"/proc/{pid}/fd"
     try:
         for number in os.listdir(folder):
-            with contextlib.suppress(FileNotFoundError):  # the one that listed the folder
+            with contextlib.suppress(FileNotFoundError):  # the one that lists the folder
                 kinds[re.sub(r":\[\d+\]$", "", os.readlink(f"{folder}/{number}"))] += 1
     except OSError:
         return None
@@ -131,7 +131,7 @@ def _open_kinds(pid):
 
 def _entries():
     for folder in {*FOLDERS, os.getcwd(), str(Path.home())}:
-        with contextlib.suppress(OSError):  # not on this machine, or not for this user
+        with contextlib.suppress(OSError):  # missing on this machine, or closed to this user
             for name in os.listdir(folder):
                 path = os.path.join(folder, name)
                 if folder not in TEMPORARY or _of_candidates(path):

@@ -1,6 +1,6 @@
-"""Busy processes beside a measurement, as a trainer would be: JAX matrix products on all cores, or plain loops without JAX.
+"""Processes as busy as a trainer beside a measurement: JAX matrix products on all cores, or loops where JAX is not installed.
 
-They end with the `with` block, and by themselves when the process that started them is gone.
+They end with the `with` block, or by themselves when the process that started them has ended.
 """
 
 import contextlib
@@ -34,20 +34,20 @@ while os.getppid() == parent:
 
 @contextlib.contextmanager
 def busy(trainers: int) -> Iterator[str]:
-    """Runs that many neighbours, all of them working when the block begins; gives words that say what they are, if any."""
+    """Runs as much load as this many trainers, all of it busy when the block begins; gives its description, "" for none."""
     if importlib.util.find_spec("jax"):
-        program, count, words = MATMULS, trainers, f"{trainers} processes with JAX matrix products on all cores"
+        program, count, description = MATMULS, trainers, f"{trainers} processes with JAX matrix products on all cores"
     else:
         count = trainers * LOOPS_PER_CORE * (os.cpu_count() or 1)
-        program, words = LOOP, f"{count} processes with endless loops (no JAX here)"
+        program, description = LOOP, f"{count} processes with endless loops (JAX is not installed)"
     processes = []
     try:
         for _ in range(count):
             processes.append(_started(program))
         for process in processes:
             if not process.stdout.readline():
-                raise ChildProcessError("a busy neighbour ended at once; what it said is above")
-        yield words if count else ""
+                raise ChildProcessError("a busy process ended at once; its output is above")
+        yield description if count else ""
     finally:
         for process in processes:
             process.kill()
@@ -56,6 +56,6 @@ def busy(trainers: int) -> Iterator[str]:
 
 
 def _started(program):
-    # On the CPU: on an accelerator it would load nothing that the sandbox uses.
+    # On the CPU: work on an accelerator would not compete with the sandbox.
     return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             env=os.environ | {"JAX_PLATFORMS": "cpu"})

@@ -1,9 +1,9 @@
-"""How fast is the sandbox beside others, on equal work? The report of `python -m rl.sandbox --bench`.
+"""How fast the sandbox is beside other executors, on equal work: the report of `python -m rl.sandbox --bench`.
 
-All executors (sandbox_peers.py) get the same candidates (sandbox_mixture.py) with the same number of workers, a share of them
-each round and one executor after the other, so that what else the machine does meets them all. Each lives in a process of its
-own, whose size does not depend on the others. Start-up is not timed. Only ours is judged on its verdicts word for word; the
-others say pass or not.
+All executors (sandbox_peers.py) get the same candidates (sandbox_mixture.py) and the same number of workers. In each round
+they take a share of the candidates, one executor after the other, so that other load on the machine meets them all. Each
+runs in a process of its own, so that its memory does not depend on the others. Start-up is not timed. Verdicts are compared
+word for word for ours only; the others say pass or not.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from benchmarks.leftovers import descendants, memory_kib, process_table
 from benchmarks.sandbox_mixture import RIGHT_ONLY, Candidate, mixture
-from benchmarks.sandbox_peers import PEERS, Rows, present
+from benchmarks.sandbox_peers import PEERS, Rows, installed
 from rl.settings.paths import ROOT
 
 SEED, WARM_UP, SAMPLE_S, END_S = 0, 8, 0.25, 20.0
@@ -28,7 +28,7 @@ KINDS = ("mixture", "right only")
 
 
 class Reading(NamedTuple):
-    """One share of the candidates through one executor; CPU and memory are those of its whole family of processes."""
+    """One executor on one share of the candidates; CPU and memory are those of all its processes."""
 
     wall_s: float
     cpu_s: float
@@ -38,7 +38,7 @@ class Reading(NamedTuple):
 
 
 class Total(NamedTuple):
-    """What the report says of one executor and one kind of work."""
+    """The report's line for one executor and one kind of work."""
 
     per_s: float
     median_ms: float
@@ -50,17 +50,17 @@ class Total(NamedTuple):
 
 
 class Runner:
-    """A process in which one executor waits for candidates."""
+    """A process in which one executor waits for candidates; see sandbox_peers.serve."""
 
     def __init__(self, name: str, workers: int, allow_weak: bool):
-        """Starts it in a session of its own, so that all of it can be ended."""
+        """Starts it in a session of its own, so that all its processes can be killed."""
         arguments = [name, str(workers), str(int(allow_weak))]
         self.name, self.process = name, subprocess.Popen(
             [sys.executable, "-m", "benchmarks.sandbox_peers", *arguments], cwd=ROOT, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, start_new_session=True)
 
     def run(self, candidates: Sequence[Candidate]) -> Reading:
-        """Has the candidates graded; ChildProcessError when the executor ends instead."""
+        """Grades the candidates; ChildProcessError when the executor ends instead."""
         before = family_cpu_s(self.process.pid)
         with watched_memory(self.process.pid) as peak:
             try:
@@ -68,18 +68,18 @@ class Runner:
                 self.process.stdin.flush()
                 wall_s, rows = pickle.load(self.process.stdout)
             except (EOFError, BrokenPipeError) as error:
-                raise ChildProcessError(f"{self.name} ended with status {self.process.wait()}; what it said is above") from error
+                raise ChildProcessError(f"{self.name} ended with status {self.process.wait()}; its output is above") from error
         return Reading(wall_s, family_cpu_s(self.process.pid) - before, peak[0], candidates, rows)
 
     def __enter__(self):
         return self
 
-    def __exit__(self, trouble, *_rest):
-        """Lets it end by itself unless there was trouble, then ends what is left of it."""
+    def __exit__(self, error, *_rest):
+        """Lets it end by itself unless there was an error, then kills what is left."""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(0 if trouble else END_S)
+            self.process.wait(0 if error else END_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -87,14 +87,14 @@ class Runner:
 
 
 def family_cpu_s(pid: int) -> float:
-    """CPU seconds so far of a process, its living descendants, and those which any of them waited for."""
+    """CPU seconds so far of a process, its living descendants, and the children that any of them has reaped."""
     table = process_table()
     return sum(table[one].cpu_s for one in (pid, *descendants(pid, table)) if one in table)
 
 
 @contextlib.contextmanager
 def watched_memory(pid: int) -> Iterator[list[int]]:
-    """A list whose one item becomes the largest sum of PSS in KiB seen over the process and its descendants."""
+    """A list of one item, which becomes the peak of the summed PSS of the process and its descendants, in KiB."""
     peak, over = [0], threading.Event()
 
     def watch():
@@ -113,7 +113,7 @@ def watched_memory(pid: int) -> Iterator[list[int]]:
 
 
 def measure(runners: Sequence[Runner], case_seconds: float, count: int, rounds: int) -> dict[tuple[str, str], list[Reading]]:
-    """The readings of each (executor, kind), one a round; who comes first changes from round to round."""
+    """The readings of each (executor, kind), one per round; the executors take turns in going first."""
     work = {"mixture": mixture(count, SEED, most_s=case_seconds),
             "right only": mixture(count, SEED, RIGHT_ONLY, first=count, most_s=case_seconds)}
     for runner in runners:
@@ -130,7 +130,7 @@ def measure(runners: Sequence[Runner], case_seconds: float, count: int, rounds: 
 
 
 def total(readings: Sequence[Reading]) -> Total:
-    """All rounds of one executor and kind taken together."""
+    """All rounds of one executor and kind together."""
     pairs = [pair for reading in readings for pair in zip(reading.candidates, reading.rows, strict=True)]
     times = sorted(seconds for _, (_, seconds) in pairs)
     wrong = [verdict == "pass" for one, (verdict, _) in pairs if (verdict == "pass") != ("pass" in one.verdicts)]
@@ -142,7 +142,7 @@ def total(readings: Sequence[Reading]) -> Total:
 
 
 def table(readings: dict[tuple[str, str], list[Reading]]) -> list[str]:
-    """The totals as lines of text."""
+    """The totals as a table."""
     lines = [f"{'executor':14s} {'work':10s} {'cand./s':>8s} {'median ms':>10s} {'p99 ms':>8s} {'CPU s':>8s} "
              f"{'CPU ms/cand.':>12s} {'peak MiB':>9s} {'false passes':>12s} {'false rejects':>13s}"]
     for (name, kind), found in readings.items():
@@ -153,7 +153,7 @@ def table(readings: dict[tuple[str, str], list[Reading]]) -> list[str]:
 
 
 def ratios(readings: dict[tuple[str, str], list[Reading]]) -> list[str]:
-    """Ours against each other executor: candidates/s over all rounds, and the smallest and largest of a single round."""
+    """Ours against each other executor: the ratio of candidates/s over all rounds, and its range over single rounds."""
     lines = []
     for name, kind in readings:
         if name != "ours":
@@ -165,22 +165,22 @@ def ratios(readings: dict[tuple[str, str], list[Reading]]) -> list[str]:
 
 
 def unexpected(readings: Sequence[Reading]) -> list[str]:
-    """Verdicts that are not the one known, a line each."""
+    """A line for each verdict that is not the known one."""
     return [f"{one.name}: {verdict}, expected {' or '.join(one.verdicts)}" for reading in readings
             for one, (verdict, _) in zip(reading.candidates, reading.rows, strict=True) if verdict not in one.verdicts]
 
 
 def load_average() -> str:
-    """Words for the machine's load over 1, 5 and 15 minutes."""
+    """The machine's load over 1, 5 and 15 minutes, in words."""
     return "load average " + " ".join(f"{load:.2f}" for load in os.getloadavg())
 
 
 def bench(workers: int, case_seconds: float, allow_weak: bool, count: int, rounds: int) -> int:
-    """Measures, prints the report, and returns how many verdicts of ours are unexpected."""
-    names = [name for name, peer in PEERS.items() if present(peer)]
+    """Measures, prints the report, and returns how many of our verdicts are unexpected."""
+    names = [name for name, peer in PEERS.items() if installed(peer)]
     for name, peer in PEERS.items():
         version = f" {importlib.metadata.version(name)}" if peer.package and name in names else ""
-        limits = f"{workers} workers, limit: {peer.limits}" if name in names else f"left out, {peer.package} cannot be imported"
+        limits = f"{workers} workers, limit: {peer.limits}" if name in names else f"skipped, {peer.package} is not installed"
         print(f"{name}{version}: {limits}")
     print(f"{count} candidates of each kind in {rounds} rounds, CASE_SECONDS={case_seconds:g}")
     print(f"{load_average()} before", flush=True)
@@ -190,5 +190,5 @@ def bench(workers: int, case_seconds: float, allow_weak: bool, count: int, round
         print(f"{load_average()} after")
     print(*table(readings), *ratios(readings), sep="\n")
     wrong = [line for kind in KINDS for line in unexpected(readings["ours", kind])]
-    print(*wrong, f"{len(wrong)} unexpected verdicts of ours in {2 * count}", sep="\n")
+    print(*wrong, f"{len(wrong)} of our {2 * count} verdicts unexpected", sep="\n")
     return len(wrong)

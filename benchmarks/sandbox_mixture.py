@@ -1,8 +1,8 @@
-"""Harmless candidates whose right verdicts are known before any sandbox sees them, in the shares of a training batch.
+"""Harmless candidates with known verdicts, in the proportions of a training batch.
 
 Made from the tasks of tasks/lc_easy_tasks.py, the same for the same seed: references are right, mutants are wrong, and
-broken, raising and looping programs are made here. What is expected, and that a mutant is wrong, is found by running
-these programs of our own in this process: no verdict of a sandbox takes part. Hostile programs have no place here.
+programs that are broken, raise or loop come from the templates below. Expected answers, and that a mutant is wrong, are
+found by running these trusted programs in this process, without any sandbox. There are no hostile programs here.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from tasks.mutants import make_mutants, run_reference
 SHARES = {"pass": 0.70, "wrong_answer": 0.20, "syntax_error": 0.05, "exception": 0.03, "timeout": 0.02}
 RIGHT_ONLY = {"pass": 1.0}
 MIN_CASES, MAX_CASES = 5, 20
-OWN_LIMIT_S = 0.1   # CPU time in which a mutant has to show that it is wrong; one that loops is not used
+OWN_LIMIT_S = 0.1   # CPU time in which a mutant must give a wrong answer; those that loop are not used
 
-# {signature}, {reference}, {name}: of the task. Loops stand inside the function: graders with no limit on loading hang else.
+# {signature}, {reference} and {name} are the task's. Loops are inside the function: some graders do not limit loading.
 BROKEN = ("{reference}    return (1,\n", "{reference}}}\n", "{signature}\nreturn 1\n", "Here is the function:\n\n{reference}",
           "```python\n{reference}", "{signature}\n    'unfinished\n")
 RAISING = ("{signature}\n    raise ValueError('no')\n", "{signature}\n    return undefined_name\n",
@@ -36,7 +36,7 @@ LOOPING = ("{signature}\n    while True:\n        pass\n", "{signature}\n    i =
 
 
 class Candidate(NamedTuple):
-    """One program to grade; `verdicts` are those that are right for it."""
+    """One program to grade; `verdicts` are its right ones."""
 
     name: str
     source: str
@@ -46,14 +46,13 @@ class Candidate(NamedTuple):
 
 
 class Overtime(Exception):
-    """A program of ours used up its time in this process."""
+    """A program used up its time in this process."""
 
 
 def mixture(count: int, seed: int, shares: dict[str, float] = SHARES, first: int = 0,
             most_s: float = 0.5) -> list[Candidate]:
-    """`count` candidates in the shares given, shuffled; each ends in its number, from `first` on, so that none is known.
-
-    most_s: the most CPU seconds that a case may take."""
+    """`count` candidates in these shares, shuffled. Each ends in a comment with its number, from `first` on, so that no result is
+    cached. most_s: the most CPU seconds that a case may take."""
     rng = random.Random(f"mixture/{seed}/{count}/{first}/{sorted(shares)}")
     verdicts = [verdict for verdict, share in shares.items() for _ in range(round(share * count))]
     verdicts = (verdicts + [next(iter(shares))] * count)[:count]
@@ -87,7 +86,7 @@ def _filled(rng, templates, task):
 
 
 def _wrong(rng, task, suite):
-    """A mutant that gives a wrong value before anything else goes wrong."""
+    """A mutant whose first failure is a wrong answer."""
     mutants = _mutants(task)
     for mutant in rng.sample(mutants, len(mutants)):
         if answers_wrongly(mutant, suite):
@@ -97,12 +96,12 @@ def _wrong(rng, task, suite):
 
 @cache
 def _mutants(task) -> Sequence[str]:
-    # Arbitrary changes of code may double a list for ever, which no clock of ours would stop in time.
+    # Mutants of this kind may double a list for ever, which our timer would not stop in time.
     return [mutant.source for mutant in make_mutants(task) if not mutant.excuse and mutant.kind != "bounds"]
 
 
 def answers_wrongly(source: str, suite: Suite) -> bool:
-    """Whether a program of ours, run here, fails its suite first of all by a value that no grader could take for right."""
+    """Whether the first failure of a trusted program, run here, is a value that every grader would call wrong."""
     scope = {}
     try:
         with _time_limit(OWN_LIMIT_S):
@@ -116,7 +115,7 @@ def answers_wrongly(source: str, suite: Suite) -> bool:
 
 
 def _rough(value):
-    """The value without what graders judge differently: tuples as lists, floats rounded."""
+    """The value without what graders treat differently: tuples as lists, floats rounded."""
     if isinstance(value, list | tuple):
         return [_rough(item) for item in value]
     if isinstance(value, dict):

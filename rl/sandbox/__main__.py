@@ -1,4 +1,4 @@
-"""`python -m rl.sandbox`: the sandbox by itself, on files of attempts with known verdicts (benchmarks/sandbox_report.py)."""
+"""`python -m rl.sandbox`: tries the sandbox on programs with known verdicts (benchmarks/sandbox_report.py)."""
 
 import runpy
 

