@@ -1,4 +1,4 @@
-"""A random Qwen2 of a few thousand values that tests share; H != K, and fewer token ids in use than embedding rows."""
+"""A random Qwen2 of a few thousand values for tests; H != K, and fewer used token ids than embedding rows."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ STOP_IDS = (7, 11)
 
 
 def params(cfg=CFG, seed=0, dtype=jnp.float32):
-    """Random parameters, large enough that predictions are far from uniform."""
+    """Random parameters, large enough for predictions that are far from uniform."""
     rng, shapes = np.random.default_rng(seed), {}
     for spec in jax.tree.leaves(param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec)):
         shapes[spec.name] = spec.shape
@@ -30,7 +30,7 @@ def params(cfg=CFG, seed=0, dtype=jnp.float32):
 
 
 def adapter(cfg=CFG, rank=4, alpha=8.0, seed=0):
-    """A random adapter with both halves away from zero."""
+    """A random adapter whose a and b are not zero."""
     new = lora.init(jax.random.key(seed), cfg, rank, alpha)
     keys = iter(jax.random.split(jax.random.key(seed + 1), 1000))
     layers = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(next(keys), leaf.shape), new["layers"])
@@ -38,11 +38,11 @@ def adapter(cfg=CFG, rank=4, alpha=8.0, seed=0):
 
 
 def model(stop_ids=STOP_IDS, seed=0):
-    """What the sampler needs of a model: config, parameters and a chat with stop ids."""
+    """Config, parameters and a chat with stop ids: all that the sampler needs of a model."""
     chat = SimpleNamespace(stop_ids=stop_ids, vocab_used=VOCAB_USED)
     return SimpleNamespace(cfg=CFG, params=params(seed=seed), chat=chat)
 
 
 def prompt(length, seed=0):
-    """A random prompt of that many ids."""
+    """A random prompt of `length` ids."""
     return np.random.default_rng((seed, length)).integers(12, VOCAB_USED, length).tolist()

@@ -1,6 +1,6 @@
-"""The tiny checkpoint, taught a few tasks half right and half wrong, so that rewards differ and training has something to do.
+"""The tiny checkpoint, trained to answer a few tasks right half of the time, so that rewards differ.
 
-A few seconds of full-weight Adam on two answers a task, the reference and `return None`. Equal from run to run on one machine."""
+A few seconds of full-weight Adam on two answers per task, the reference and `return None`; reproducible on one machine."""
 
 from pathlib import Path
 
@@ -23,13 +23,13 @@ TASKS = 4
 
 
 def taught_names() -> list[str]:
-    """The train tasks with the shortest references."""
+    """The training tasks with the shortest references."""
     tasks = sorted(load_tasks(DataSettings()), key=lambda task: (len(task.reference), task.name))
     return [task.name for task in tasks[:TASKS]]
 
 
 def teach(folder: Path, updates: int = 90) -> Path:
-    """Make the tiny checkpoint in `folder` and teach it; returns the folder."""
+    """Make the tiny checkpoint in `folder` and train it; returns the folder."""
     source = pretrained.resolve(str(make_tiny(folder)))
     cfg, params = source.cfg, pretrained.load(source, jnp.float32).params
     prompts = encode_prompts(load_tasks(DataSettings(task_names=",".join(taught_names()))), source.chat, False, 1024)
@@ -41,7 +41,7 @@ def teach(folder: Path, updates: int = 90) -> Path:
     for row, (ids, answer) in enumerate(rows):
         n = len(ids) + len(answer)
         tokens[row, :n], mask[row, :n] = ids + answer, True
-    # Of each token of an answer: its row, and where it is predicted.
+    # Row and position of the token before each token of an answer.
     at = np.array([(row, len(ids) + n - 1) for row, (ids, answer) in enumerate(rows) for n in range(len(answer))]).T
     optimiser = optax.adam(optax.cosine_decay_schedule(1e-2, updates))
 

@@ -1,9 +1,8 @@
-"""A whole checkpoint in the hub's layout, small enough to be made anew by every test session.
+"""A complete checkpoint in the hub's layout, small enough to be made by every test session.
 
-A Qwen2 of about 110,000 random values with a byte-level BPE tokenizer, ChatML's control tokens and template, tied
-embedding, and more embedding rows than token ids. Equal from run to run and byte for byte; needs neither torch nor
-transformers, but both can open it. It writes noise: tests that need right answers bring their own texts.
-"""
+A Qwen2 of about 110,000 random values with a byte-level BPE tokenizer, ChatML's control tokens and template, a tied embedding,
+and more embedding rows than token ids. The files are the same in every run; making them needs neither torch nor transformers,
+and both can open them. It writes noise: tests that need right answers bring their own texts."""
 
 import json
 from pathlib import Path
@@ -16,7 +15,7 @@ from rl.tasks import REQUEST, STYLE_HINT, SYSTEM
 from tasks.lc_easy_tasks import provide
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-USED, ROWS = 512, 544    # token ids in use, rows of the embedding
+USED, ROWS = 512, 544    # used token ids, rows of the embedding
 WIDTH, MLP, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 128, 2, 4, 2, 16
 WORDS = Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 DEFAULT_SYSTEM = "You are a helpful assistant."
@@ -27,7 +26,7 @@ TEMPLATE = ("{% for message in messages %}{% if loop.first and messages[0]['role
 
 
 def make_tiny(folder: Path, seed: int = 0) -> Path:
-    """Write the checkpoint into `folder`, which is made; returns it."""
+    """Make `folder` and write the checkpoint into it; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = tiny_tokenizer()
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -52,7 +51,7 @@ def make_tiny(folder: Path, seed: int = 0) -> Path:
 
 
 def tiny_tokenizer() -> Tokenizer:
-    """Byte-level BPE learnt from the tasks' own prompts and solutions, so that prompts are a few hundred ids long."""
+    """Byte-level BPE trained on the tasks' prompts and solutions, so that a prompt takes a few hundred ids."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -67,7 +66,7 @@ def tiny_tokenizer() -> Tokenizer:
 
 
 def tiny_tensors(seed: int) -> dict[str, np.ndarray]:
-    """Random weights under the hub's names and shapes, large enough that predictions are far from uniform."""
+    """Random weights by checkpoint name, large enough for predictions that are far from uniform."""
     rng = np.random.default_rng(seed)
     inner, kv = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
     shapes = {"model.embed_tokens.weight": (ROWS, WIDTH), "model.norm.weight": (WIDTH,)}

@@ -1,4 +1,4 @@
-"""Advantages against hand-computed numbers, loops over samples and over subsets, and rewards made to break them."""
+"""Advantages against numbers by hand, loops over samples and subsets, and hostile rewards."""
 
 from itertools import combinations
 from math import comb, sqrt
@@ -24,7 +24,7 @@ def test_advantages_by_hand():
     [1e6] * 7 + [1e6 + 1], [1e6] * 7 + [np.nextafter(1e6, 0)], [-1e6, 1e6] * 4, [0, 5e-324, 0, 0, 0, 0, 0, 0],
     [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 8, [np.nan] * 7 + [1.0]])
 def test_advantages_are_bounded(rewards):
-    """Never NaN, never beyond sqrt(N - 1), exactly 0 where all are equal, whatever the scale of the rewards."""
+    """Finite, at most sqrt(N - 1), and exactly 0 for equal rewards, whatever their scale."""
     a = advantages([rewards])[0]
 
     assert np.isfinite(a).all() and np.abs(a).max() <= np.float32(7**0.5)
@@ -33,16 +33,16 @@ def test_advantages_are_bounded(rewards):
 
 
 def test_unscaled_grpo_is_the_distance_from_the_mean():
-    """Rewards 0 0 0 1 lie 1/4 below and 3/4 above it."""
+    """Rewards 0 0 0 1 are 1/4 below and 3/4 above it."""
     np.testing.assert_allclose(advantages([[0, 0, 0, 1.0]], scaled=False), [[-0.25] * 3 + [0.75]])
 
 
-# ---- the others
+# ---- rloo and passk
 
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_rloo_leaves_each_sample_out_of_its_baseline(scaled):
-    """A loop over the samples: reward less the mean of all the others; scaled, over the std of the group."""
+    """By a loop: the reward minus the mean of all others; scaled, over the std of the group."""
     reward = np.random.default_rng(0).choice([0, 1, 1.23, 1.5], (4, 6))
     want = [[row[n] - np.mean([r for m, r in enumerate(row) if m != n]) for n in range(6)] for row in reward]
     want = np.array(want) / (reward.std(1, keepdims=True) if scaled else 1)
@@ -51,7 +51,7 @@ def test_rloo_leaves_each_sample_out_of_its_baseline(scaled):
 
 
 def best_of_subsets(reward, k, scaled):
-    """What the advantage means, by making every k-subset."""
+    """The definition of the advantage, over every k-subset."""
     subsets = list(combinations(range(len(reward)), k))
     best = np.array([max(reward[n] for n in subset) for subset in subsets], np.float64)
     own = [np.mean([b for b, subset in zip(best, subsets, strict=True) if n in subset]) for n in range(len(reward))]
@@ -61,7 +61,7 @@ def best_of_subsets(reward, k, scaled):
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
 def test_passk_is_the_mean_over_all_subsets(k, scaled):
-    """Graded rewards with ties, in any order: the closed form equals enumeration."""
+    """The closed form equals enumeration, with ties and in any order."""
     rng = np.random.default_rng(k)
     for _ in range(20):
         reward = rng.choice([0, 0, 1, 1.23, 1.26, 1.5], 7)
@@ -74,7 +74,7 @@ def test_passk_is_the_mean_over_all_subsets(k, scaled):
 @pytest.mark.parametrize("k", [2, 4])
 def test_passk_of_right_and_wrong_is_the_published_formula(right, k):
     """With c wrong of N: R = 1 - C(c, k) / C(N, k), s = sqrt(R (1 - R)); a right sample has (1 - R) / s, a wrong one
-    (1 - R - C(c - 1, k - 1) / C(N - 1, k - 1)) / s; nothing where fewer than k are wrong."""
+    (1 - R - C(c - 1, k - 1) / C(N - 1, k - 1)) / s; all have 0 if fewer than k are wrong."""
     N, wrong = 8, 8 - right
     got = advantages([[1.0] * right + [0.0] * wrong], "passk", True, k)[0]
     R = 1 - comb(wrong, k) / comb(N, k)
@@ -95,7 +95,7 @@ def test_pass_at_one_is_grpo():
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("kind, k", KINDS)
 def test_advantages_sum_to_zero_and_follow_the_rewards(kind, k, scaled):
-    """Nothing is pushed on average, a better reward never has the smaller advantage, equal ones have equal advantages."""
+    """Advantages sum to zero and are a rising function of the rewards."""
     for reward in np.random.default_rng(2).choice([0, 1, 1.2, 1.5], (30, 8)):
         a = advantages([reward], kind, scaled, k)[0]
         order = np.argsort(reward)
@@ -109,7 +109,7 @@ def test_advantages_sum_to_zero_and_follow_the_rewards(kind, k, scaled):
 @pytest.mark.parametrize("rewards", [[0.1] * 8, [0.1] * 7 + [np.nextafter(0.1, 1)], [1e6] * 7 + [1e6 + 1], [np.nan] * 8,
                                      [1e300, -1e300, 0, 0, 0, 0, 0, 0], [np.nan] * 3 + [1, 0, 1, 1, 0], [0, 1] + [np.nan] * 6])
 def test_every_kind_is_finite(kind, k, rewards):
-    """Scaled, whatever the rewards: no NaN, at most sqrt(N - 1) stretched by N / (N - 1), 0 for a failed grade."""
+    """Scaled, for hostile rewards: no NaN, at most sqrt(N - 1) times N / (N - 1), 0 for a failed grade."""
     a = advantages([rewards], kind, True, k)[0]
     n = np.isfinite(rewards).sum()
 
@@ -117,8 +117,8 @@ def test_every_kind_is_finite(kind, k, rewards):
     assert np.abs(a).max() <= sqrt(max(n - 1, 0)) * (n / (n - 1) if n > 1 else 1) * (1 + 1e-6)
 
 
-def test_a_failed_grade_is_as_if_not_sampled():
-    """Every kind judges the rest of the group without it; too few left for pass@k is no signal."""
+def test_a_failed_grade_counts_as_not_sampled():
+    """The others have the advantages of a group without it; with fewer than k left, passk has no signal."""
     for kind, k in KINDS[:4]:
         got = advantages([[1.5, np.nan, 0.0, 1.0, 0.0, 1.2]], kind, True, k)[0]
         np.testing.assert_array_equal(np.delete(got, 1), advantages([[1.5, 0.0, 1.0, 0.0, 1.2]], kind, True, k)[0])
@@ -130,7 +130,7 @@ def test_a_failed_grade_is_as_if_not_sampled():
 
 @pytest.mark.parametrize("longest, soft", [(20, 5), (20, 20), (192, 32), (7, 1)])
 def test_the_length_penalty_is_dapos(longest, soft):
-    """Its three cases for every length: nothing, a straight line down, -1 at the limit."""
+    """Its three cases, for every length: 0, linear, -1 at the limit."""
     for length in range(1, longest + 3):
         if length <= longest - soft:
             want = 0.0
@@ -143,7 +143,7 @@ def test_the_length_penalty_is_dapos(longest, soft):
 
 
 def test_signal_needs_an_advantage_in_the_loss():
-    """A group whose only advantages belong to samples out of the loss has none."""
+    """A group has none if its only advantages belong to masked samples."""
     a = np.array([[0, 0, 0], [1, -1, 0], [1, -1, 0], [2, -1, -1.0]])
     trained = np.array([[1, 1, 1], [1, 1, 1], [0, 0, 1], [0, 0, 0]], bool)
 

@@ -1,4 +1,4 @@
-"""Checkpoints: complete or absent, exact, pruned as said, and clear when the disk will not have them."""
+"""Checkpoints: complete or absent, exact, pruned as the settings say, with clear errors when the disk fails."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def save(run, step, value=None, keep_last=3, keep_every=0):
 
 
 def test_every_part_comes_back_bit_for_bit(tmp_path):
-    """Adapter, scale, both moments, the update count and the step survive."""
+    """Adapter, scale, both moments, the number of updates and the step."""
     saved = state()
     save(tmp_path, 12, saved)
     restored, step = checkpoint.restore(tmp_path, CFG, 4)
@@ -41,7 +41,7 @@ def test_every_part_comes_back_bit_for_bit(tmp_path):
 
 
 def test_an_adapter_of_a_few_projections_comes_back(tmp_path):
-    """Moments belong to the values they belonged to; a run whose settings name other projections is not resumed with it."""
+    """Its moments stay with their values; a run whose settings name other projections is refused."""
     two = init_state(lora.init(jax.random.key(0), CFG, 4, 8.0, ("v_proj", "up_proj")))
     numbered = lambda tree, start: jax.tree.unflatten(  # noqa: E731
         jax.tree.structure(tree), [leaf + start + i for i, leaf in enumerate(jax.tree.leaves(tree))])
@@ -56,7 +56,7 @@ def test_an_adapter_of_a_few_projections_comes_back(tmp_path):
 
 
 def test_the_data_cursor_comes_back(tmp_path):
-    """Epochs and the tasks still to come; the beginning where a checkpoint of an earlier version has none."""
+    """Epochs and remaining tasks; the initial cursor if an older checkpoint has none."""
     cursor = Cursor(3, (5, 0, 7))
     folder = checkpoint.save(tmp_path, 4, state(), seed=0, base_model="base", keep_last=3, keep_every=0, cursor=cursor)
     assert checkpoint.data_cursor(tmp_path) == cursor
@@ -65,13 +65,13 @@ def test_the_data_cursor_comes_back(tmp_path):
 
 
 def test_a_checkpoint_holds_what_others_read(tmp_path):
-    """The .npz of the step, PEFT's two files, the optimiser and the mark of completeness."""
+    """The .npz, PEFT's two files, the optimiser and the file that marks completeness."""
     names = sorted(path.name for path in save(tmp_path, 25).iterdir())
     assert names == ["adapter_config.json", "adapter_model.safetensors", "lora_step00025.npz", "optimizer.npz", "state.json"]
 
 
 def test_the_last_few_and_the_permanent_ones_stay(tmp_path):
-    """KEEP_LAST=2 and KEEP_EVERY=4 over steps 0..9 leave 4, 8 and 9: the start is no multiple worth its disk."""
+    """KEEP_LAST=2 and KEEP_EVERY=4 over steps 0..9 keep 4, 8 and 9, but not 0."""
     for step in range(10):
         save(tmp_path, step, keep_last=2, keep_every=4)
     assert checkpoint.steps(tmp_path) == [4, 8, 9]
@@ -80,7 +80,7 @@ def test_the_last_few_and_the_permanent_ones_stay(tmp_path):
 
 @pytest.mark.parametrize("old_layout", [False, True])
 def test_a_permanent_checkpoint_is_resumed_from(tmp_path, old_layout):
-    """Where it is the latest; also where an older program wrote it beside the others, and then it still stays."""
+    """If it is the latest; also where older versions put it, beside the others, and there it stays."""
     save(tmp_path, 4, keep_last=1, keep_every=4)
     if old_layout:
         (tmp_path / "checkpoints/permanent/step_00004").rename(tmp_path / "checkpoints/step_00004")
@@ -91,7 +91,7 @@ def test_a_permanent_checkpoint_is_resumed_from(tmp_path, old_layout):
 
 
 def test_the_latest_complete_one_is_restored(tmp_path):
-    """A folder without its mark, and one left half-written aside, are as if they were not there."""
+    """A folder without state.json and an unfinished hidden one are ignored."""
     save(tmp_path, 3)
     (save(tmp_path, 6) / checkpoint.STATE).unlink()
     (tmp_path / "checkpoints" / ".step_00009.tmp").mkdir()
@@ -99,7 +99,7 @@ def test_the_latest_complete_one_is_restored(tmp_path):
 
 
 def test_saving_a_step_again_replaces_it(tmp_path):
-    """The newer state of the same step is the one that comes back."""
+    """The newer state of the same step is restored."""
     save(tmp_path, 5, state(0))
     save(tmp_path, 5, state(1))
     restored = checkpoint.restore(tmp_path, CFG, 4)[0]
@@ -108,21 +108,21 @@ def test_saving_a_step_again_replaces_it(tmp_path):
 
 @pytest.mark.parametrize("file", ["lora_step00004.npz", "optimizer.npz"])
 def test_a_damaged_file_is_named(tmp_path, file):
-    """Torn adapter or moments: the error names the file."""
+    """With a truncated adapter or optimiser file the error names it."""
     path = save(tmp_path, 4) / file
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(ValueError, match=file):
         checkpoint.restore(tmp_path, CFG, 4)
 
 
-def test_nothing_to_resume_is_said(tmp_path):
-    """An empty run folder is refused in words."""
+def test_nothing_to_resume_is_an_error(tmp_path):
+    """An empty run folder is refused."""
     with pytest.raises(checkpoint.CheckpointError, match="no complete checkpoint"):
         checkpoint.restore(tmp_path, CFG, 4)
 
 
 def test_a_full_disk_leaves_earlier_checkpoints_whole(tmp_path, monkeypatch):
-    """When writing fails, the error names the folder and RESUME, nothing is left aside, and the earlier one restores."""
+    """The error names the folder and RESUME, nothing unfinished is left, and the earlier checkpoint restores."""
     save(tmp_path, 1)
 
     def full(*_args, **_kwargs):
@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_earlier_checkpoints_whole(tmp_path, monkeypatch):
 
 
 def limited(size):
-    """No file of this process may grow beyond so many bytes, as on a disk that fills up; gives back what undoes that."""
+    """Limit the size of this process's files, as on a full disk; returns a function that undoes it."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -146,7 +146,7 @@ def limited(size):
 
 @pytest.mark.parametrize("file", ["lora_step00002.npz", "adapter_model.safetensors", "optimizer.npz", "state.json"])
 def test_whichever_file_the_disk_refuses(tmp_path, file, monkeypatch):
-    """The kernel refuses to let that file grow: the same clear error, nothing left aside, the earlier checkpoint whole."""
+    """Whichever file cannot be written: the same error, nothing unfinished left, the earlier checkpoint intact."""
     size = (save(tmp_path, 1) / file.replace("00002", "00001")).stat().st_size
     writers = {"lora_step00002.npz": (checkpoint.lora, "save_npz"), "adapter_model.safetensors": (checkpoint.lora, "save_peft"),
                "optimizer.npz": (checkpoint.np, "savez"), "state.json": (checkpoint.Path, "write_text")}
@@ -172,17 +172,17 @@ def test_whichever_file_the_disk_refuses(tmp_path, file, monkeypatch):
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing that catches errors sees it, nothing is tidied."""
+    """Stands for kill -9: no handler of errors catches it."""
 
 
-CHANGES = ("mkdir", "rename", "unlink", "rmdir", "fsync")    # what a save asks of the file system, besides writing
+CHANGES = ("mkdir", "rename", "unlink", "rmdir", "fsync")    # the system calls of a save, besides writing
 
 
 @pytest.mark.parametrize("saved", [3, 2])
 def test_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new(tmp_path, monkeypatch, saved):
-    """Of a new step and of one that is there already, ended before each change to the folder in turn: a whole one restores.
+    """Killed before each change to the folder in turn, saving a new step or an existing one: a complete checkpoint restores.
 
-    The same save, made again, succeeds and tidies up."""
+    The same save, repeated, succeeds and cleans up."""
     left = 10**9
 
     def counted(real):
@@ -216,4 +216,4 @@ def test_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new(tmp_path, monk
         save(run, saved, states[9], keep_last=2)
         assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step_{n:05d}" for n in (saved - 1, saved)]
         assert checkpoint.restore(run, CFG, 4)[1] == saved
-    assert moments > 10, "the save changed the folder in ways that this test does not see"
+    assert moments > 10, "the save makes system calls that this test does not count"

@@ -1,7 +1,7 @@
 """Bugs that users of other trainers have reported, each on the reporters' input, with the outcome that is right.
 
-docs/REPORTED_BUGS.md has the table; some reports are checked where the part in question is tested, under the same mark. One
-small model, steps of two tasks with eight samples of eight tokens, and rewards dealt out by hand."""
+docs/REPORTED_BUGS.md has the table; tests of other files with the same mark check the other reports. Here: one small model, steps
+of two tasks with eight samples of eight tokens each, and rewards set by the test."""
 
 import itertools
 from types import SimpleNamespace
@@ -12,8 +12,7 @@ import pytest
 
 from benchmarks.sandbox_report import descendants
 from qwen2_jax import forward
-from rl.rewards.base import Grade, GradedGroup
-from rl.rewards.base import Completion
+from rl.rewards.base import Completion, Grade, GradedGroup, Grader
 from rl.rewards.lisp import ProgramGrader
 from rl.run.files import read_rows
 from rl.run.log import RunLog
@@ -26,33 +25,33 @@ from rl.training.device import Compiling
 from rl.training.loss import Loss
 from rl.training.optimiser import AdamW, init_state
 from rl.training.packing import bucket, pack, pack_groups
-from rl.training.sampler import Rollouts, SamplingParams, generate, record, row_keys, step_key
+from rl.training.sampler import SamplingParams, empty_rollouts, generate, record, row_keys, step_key
 from rl.training.step import advantages_of, length_penalties, rewards_of, train_step
 from rl.training.update import hidden_states, update
 from tests import small_model
 from tests.training.test_update import ADVANTAGES, assert_close, plain_gradient, plain_loss, rollouts
 
 PARAMS, ADAPTER, CFG, VOCAB = small_model.params(), small_model.adapter(), small_model.CFG, small_model.VOCAB_USED
-NEVER_ENDS = (310,)    # a stop id that the sampler cannot give: every sample has all its tokens
+NEVER_ENDS = (310,)    # a stop id that is never sampled, so that every sample has full length
 MIXED = [0.0, 1.0] * 8
 SMALL = {"GROUP": "8", "TASKS_PER_STEP": "2", "MAX_NEW_TOKENS": "8", "DECODE_BLOCK": "8", "RECHECK_SHARE": "0",
          "LOGIT_CHUNK": "64", "LEARNING_RATE": "1e-2", "WARMUP_STEPS": "0"}
 
 
-def judgement(text, reward):
-    """A grade; what is worth something is correct."""
-    return Grade(text, "pass" if reward else "wrong_answer", bool(reward), reward, 0.5, 1, 1, True, 0, "", ())
+def grade_of(text, reward):
+    """A grade; correct if the reward is not 0."""
+    return Grade(text, "pass" if reward else "wrong_answer", bool(reward), reward, style=0.5, depth=1, calls=1, pure=True, idle=0)
 
 
-class Dealing:
-    """A grader that pays what it was told, row by row, whatever the answers are."""
+class FixedRewards(Grader):
+    """A grader with given rewards, row by row, whatever the answers are."""
 
     def __init__(self, rewards):
         self.rewards = rewards
 
-    def grade(self, pairs):
+    def grade(self, completions):
         """One grade a row."""
-        return [judgement(text, reward) for (_, text), reward in zip(pairs, self.rewards, strict=True)]
+        return [grade_of(one.text, reward) for one, reward in zip(completions, self.rewards, strict=True)]
 
 
 def settings_of(**changes):
@@ -72,20 +71,20 @@ def new_state():
 
 
 def pairs_of(state):
-    """Every projection's two halves."""
+    """a and b of every projection."""
     return [pair for layer in state.adapter["layers"] for part in layer.values() for pair in part.values()]
 
 
 # ---- the loss --------------------------------------------------------------------------------------------------------
 
 LENGTHS = (1, 3, 9, 17, 26, 38, 51, 64)
-# Every piece has one of the longer rows, so that few shapes are compiled.
+# Every part has one of the longer rows, so that few shapes are compiled.
 CUTS = {8: [range(8)], 4: [(0, 3, 4, 7), (1, 2, 5, 6)], 2: [(0, 7), (1, 6), (2, 5), (3, 4)], 1: [(row,) for row in range(8)]}
 
 
 @pytest.fixture(scope="module")
 def eight_rows():
-    """A function from (pieces, loss) to the loss and the gradient of one update on eight rows of one prompt."""
+    """A function from (parts, Loss) to the loss value and the gradient of one update on eight rows of one prompt."""
     rng = np.random.default_rng(0)
     ids = [rng.integers(12, VOCAB, n) for n in LENGTHS]
     advantage = np.array([1.3, -0.4, 0.6, -1.5, 0.9, -1.1, 0.7, -0.5], np.float32)
@@ -105,7 +104,7 @@ def eight_rows():
 
 
 def updated_by(groups, loss):
-    """(loss, gradient) of an update: a first moment from zero is (1 - beta1) times the gradient that it was given."""
+    """(loss value, gradient) of an update: from zero, the first moment becomes (1 - beta1) times the gradient."""
     state, metrics = update(PARAMS, init_state(ADAPTER), groups, CFG, loss, AdamW(max_grad_norm=0), VOCAB)
     return metrics["loss"], jax.tree.map(lambda m: m / (1 - 0.9), state.mu)
 
@@ -113,8 +112,8 @@ def updated_by(groups, loss):
 @pytest.mark.slow
 @pytest.mark.known_bug(1)
 @pytest.mark.parametrize("kind", ["dapo", "grpo", "dr_grpo", "gspo", "cispo"])
-def test_the_cut_does_not_matter(eight_rows, kind):
-    """Eight rows of 1 to 64 tokens in pieces of 8, 4, 2 and 1, forwards and backwards: one gradient, one logged loss."""
+def test_micro_batches_do_not_matter(eight_rows, kind):
+    """Eight rows of 1 to 64 tokens in parts of 8, 4, 2 and 1, in either order: the same gradient and logged loss."""
     loss = Loss(kind=kind, logit_chunk=64)
     want_loss, want = eight_rows(CUTS[8], loss)
     for cut in (CUTS[4], CUTS[2], CUTS[1], CUTS[2][::-1]):
@@ -128,7 +127,7 @@ def test_the_cut_does_not_matter(eight_rows, kind):
 @pytest.mark.known_bug(1)
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_the_size_of_a_chunk_does_not_matter(eight_rows, chunk):
-    """One position at a time, chunks that cut through rows, and all at once: the gradient and loss of chunks of 64."""
+    """One token at a time, chunks that split rows, and all at once: the gradient and loss of chunks of 64."""
     (want_loss, want), (found_loss, found) = (eight_rows(CUTS[8], Loss(logit_chunk=size)) for size in (64, chunk))
     assert found_loss == pytest.approx(want_loss, rel=1e-5)
     assert_close(found, want, 1e-5)
@@ -136,7 +135,7 @@ def test_the_size_of_a_chunk_does_not_matter(eight_rows, chunk):
 
 @pytest.mark.known_bug(1)
 def test_an_update_divides_by_all_its_tokens():
-    """Loss and gradient as `update` itself makes them are the plain formula's over separate rows, two groups together."""
+    """Loss and gradient of `update` on two groups are those of the formula on separate rows."""
     out, loss = rollouts(), Loss(logit_chunk=16)
     found_loss, found = updated_by(pack_groups(out, ADVANTAGES, np.ones((2, 3), bool), loss), loss)
     want_loss, want = plain_gradient(out, lambda logits: plain_loss(logits, out, ADVANTAGES.ravel()))
@@ -148,47 +147,46 @@ def test_an_update_divides_by_all_its_tokens():
 @pytest.mark.slow
 @pytest.mark.known_bug(2)
 def test_a_step_whose_samples_are_all_cut_and_masked_changes_nothing():
-    """OVERLONG=mask with no sample that ends: loss 0, nothing but finite numbers; weights, moments and count as they were."""
-    before, _, first = a_step(new_state(), Dealing(MIXED))
-    after, _, metrics = a_step(before, Dealing(MIXED), 1, overlong="mask")
+    """OVERLONG=mask and no finished sample: loss 0, all metrics finite; weights, moments and count stay."""
+    before, _, first = a_step(new_state(), FixedRewards(MIXED))
+    after, _, metrics = a_step(before, FixedRewards(MIXED), 1, overlong="mask")
 
     assert first["skipped_steps"] == 0 and metrics["skipped_steps"] == 1
     assert metrics["loss"] == metrics["grad_norm"] == metrics["trained_tokens"] == 0 and metrics["completions/clipped_ratio"] == 1
     assert all(np.isfinite(value) for value in metrics.values() if value is not None)
-    assert any(leaf.any() for leaf in jax.tree.leaves(before.mu)), "moments of zero would prove nothing"
+    assert any(leaf.any() for leaf in jax.tree.leaves(before.mu)), "moments must not be zero, or this shows nothing"
     assert all((a == b).all() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
 
 
 # ---- masks -----------------------------------------------------------------------------------------------------------
 
-A, B, EOS, PAD = 20, 21, small_model.STOP_IDS[0], 0    # PAD: what the sampler fills rows with
+A, B, EOS, PAD = 20, 21, small_model.STOP_IDS[0], 0    # PAD: the sampler's padding
 
 
 @pytest.mark.known_bug(3)
-@pytest.mark.parametrize("drawn, length, finish", [
+@pytest.mark.parametrize("ids, length, finish", [
     ([A, B, EOS, EOS], 3, "stop"), ([A, PAD, B, EOS], 4, "stop"), ([PAD, PAD, EOS, PAD], 3, "stop"), ([EOS, A, B, A], 1, "stop"),
     ([A, B, PAD, PAD], 4, "length")], ids=str)
-def test_masks_are_positions(drawn, length, finish):
-    """Up to and with the first stop id: what follows it is out, whatever it is; an id that looks like padding is in."""
-    out = Rollouts([[5, 6]], np.zeros(2, int), *(np.zeros((2, 4), kind) for kind in (np.int32, np.float32, np.float32)),
-                            np.zeros(2, np.int32), ["length"] * 2)
-    block = np.array([drawn, [A, EOS, A, A]]), np.full((2, 4), -1.5), np.ones((2, 4))
+def test_masks_are_positions(ids, length, finish):
+    """A row ends with the first stop id, whatever follows; an id that equals the padding counts."""
+    out = empty_rollouts([[5, 6]], samples=2, max_new_tokens=4)
+    block = np.array([ids, [A, EOS, A, A]]), np.full((2, 4), -1.5), np.ones((2, 4))
     record(out, np.arange(2), np.zeros(2, bool), block, 0, 4, small_model.STOP_IDS)
     assert (out.length_B.tolist(), out.finish_B) == ([length, 2], [finish, "stop"])
 
     group, = pack_groups(out, np.array([[1, -1]], np.float32), np.ones((1, 2), bool), Loss(logit_chunk=8))
     counted = group.targets.weight_M > 0
     assert counted.tolist() == [True] * (length + 2) + [False] * (6 - length)
-    assert group.targets.target_M[counted].tolist() == drawn[:length] + [A, EOS]
+    assert group.targets.target_M[counted].tolist() == ids[:length] + [A, EOS]
     assert (group.targets.sampler_logprob_M[counted] == -1.5).all()
 
 
 @pytest.mark.known_bug(3)
 def test_a_padding_id_that_is_sampled_is_trained_on():
-    """Among hundreds of real samples, id 0 in the middle of a row counts as any other: each row has all its eight tokens."""
+    """In hundreds of samples, id 0 in the middle of a row counts like any other: all rows have their eight tokens."""
     keys = row_keys(step_key(0, 0), ["t"], 256)
-    out = generate(small_model.model(NEVER_ENDS), None, [small_model.prompt(5)], 256,
-                            SamplingParams(1000.0, max_new_tokens=8, block=8), keys)
+    sampling = SamplingParams(temperature=1000.0, max_new_tokens=8, block=8)
+    out = generate(small_model.model(NEVER_ENDS), None, [small_model.prompt(5)], 256, sampling, keys)
     assert (out.ids_BT[:, :-1] == PAD).any(), "none was sampled"
     group, = pack_groups(out, np.ones((1, 256), np.float32), np.ones((1, 256), bool), Loss())
     assert group.n_tokens == 256 * 8
@@ -197,9 +195,9 @@ def test_a_padding_id_that_is_sampled_is_trained_on():
 # ---- the sampler -----------------------------------------------------------------------------------------------------
 
 def greedy(prompts, stop_ids=NEVER_ENDS, adapter=ADAPTER):
-    """Each prompt's ids, 32 at most, and their log-probabilities; sampled twice, so that ended rows are dropped as well."""
+    """Each prompt's greedy ids, at most 32, and their log-probabilities; two samples each, so that finished rows are dropped."""
     keys = row_keys(step_key(0, 0), [str(len(ids)) for ids in prompts], 2)
-    sampling = SamplingParams(0.0, max_new_tokens=32, block=8)
+    sampling = SamplingParams(temperature=0.0, max_new_tokens=32, block=8)
     out = generate(small_model.model(stop_ids), adapter, prompts, 2, sampling, keys)
     assert out.ids_BT[::2].tolist() == out.ids_BT[1::2].tolist()
     rows = zip(out.ids_BT, out.logprobs_BT, out.length_B, strict=True)
@@ -209,8 +207,8 @@ def greedy(prompts, stop_ids=NEVER_ENDS, adapter=ADAPTER):
 @pytest.mark.slow
 @pytest.mark.known_bug(8)
 def test_left_padding_changes_nothing():
-    """Prompts of 5, 17 and 40 tokens, greedy: together, alone, and beside rows that have ended, the same 32 ids, each with the
-    log-probability that the uncached forward pass of the unpadded row gives it."""
+    """Prompts of 5, 17 and 40 tokens, greedy: the same 32 ids together, alone and beside finished rows, with the
+    log-probabilities of the uncached forward pass of the unpadded row."""
     prompts = [small_model.prompt(n) for n in (5, 17, 40)]
     together = greedy(prompts)
     assert [len(ids) for ids, _ in together] == [32] * 3
@@ -234,11 +232,11 @@ def test_left_padding_changes_nothing():
 
 @pytest.mark.known_bug(7)
 def test_the_sampler_has_the_new_weights_at_once():
-    """Mixed rewards: all B leave zero in the first step and all A move by the second; the very sampler that was compiled before
-    gives the log-probabilities of the new weights, as the uncached forward pass has them."""
+    """The first step moves every b, the second every a; the sampler compiled before gives the log-probabilities of the new
+    weights, as the uncached forward pass does."""
     states = [new_state()]
     for step in range(2):
-        states.append(a_step(states[-1], Dealing(MIXED), step)[0])
+        states.append(a_step(states[-1], FixedRewards(MIXED), step)[0])
     zero, one, two = map(pairs_of, states)
     assert not any(pair["b"].any() for pair in zero) and all(pair["b"].any() for pair in one)
     assert all((a["a"] != b["a"]).any() for a, b in zip(one, two, strict=True))
@@ -256,9 +254,9 @@ def test_the_sampler_has_the_new_weights_at_once():
 @pytest.mark.known_bug(10)
 @pytest.mark.parametrize("temperature", [0.7, 1.3])
 def test_sampler_and_trainer_agree_at_a_temperature(temperature):
-    """Log-probabilities differ by rounding alone, so the first ratio is 1 and nothing is clipped, with bounds of 1e-4 too."""
+    """Log-probabilities differ by rounding only, so the first ratios are 1 and even bounds of 1e-4 clip nothing."""
     state = init_state(ADAPTER)
-    _, _, metrics = a_step(state, Dealing(MIXED), temperature=temperature, eps_low=1e-4, eps_high=1e-4)
+    _, _, metrics = a_step(state, FixedRewards(MIXED), temperature=temperature, eps_low=1e-4, eps_high=1e-4)
 
     assert 0 < metrics["sampling/sampling_logp_difference/max"] < 1e-4 and metrics["trained_tokens"] == 128
     assert metrics["clip_ratio/region_mean"] == metrics["clip_ratio/low_mean"] == metrics["clip_ratio/high_mean"] == 0
@@ -274,15 +272,16 @@ def raises(_grade):
 @pytest.mark.parametrize("how", [raises, lambda grade: None, lambda grade: grade._replace(reward=None),
                                  lambda grade: grade._replace(reward=float("nan"))], ids=["raises", "None", "no reward", "NaN"])
 def test_a_grader_that_fails_on_one_row_of_eight(how):
-    """Row 3 is out of the loss and counted, its reward is in no mean; the other seven train on, and the run lives."""
-    third = a_step(new_state(), Dealing(MIXED))[1][0].samples[3].text
+    """Row 3 is masked and counted, and its reward is in no mean; training continues with the others."""
+    third = a_step(new_state(), FixedRewards(MIXED))[1][0].samples[3].text
 
-    class Failing(Dealing):
-        def grade(self, pairs):
+    class Failing(FixedRewards):
+        def grade(self, completions):
             rewards = dict(zip(texts, MIXED, strict=True))
-            return [how(judgement(text, rewards[text])) if text == third else judgement(text, rewards[text]) for _, text in pairs]
+            grades = {one.text: grade_of(one.text, rewards[one.text]) for one in completions}
+            return [how(grades[one.text]) if one.text == third else grades[one.text] for one in completions]
 
-    texts = [sample.text for group in a_step(new_state(), Dealing(MIXED))[1] for sample in group.samples]
+    texts = [sample.text for group in a_step(new_state(), FixedRewards(MIXED))[1] for sample in group.samples]
     state, groups, metrics = a_step(new_state(), Failing(None))
     assert groups[0].samples[3].verdict == "internal_error"
     assert metrics["grader/internal_error_rate"] == 1 / 16 and metrics["trained_tokens"] == 15 * 8
@@ -290,8 +289,8 @@ def test_a_grader_that_fails_on_one_row_of_eight(how):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state)) and all(pair["b"].any() for pair in pairs_of(state))
 
 
-def judged_by_length(correct_PN, style_PN, length_PN, **changes):
-    """(rewards trained on, advantages) of groups of answers with these lengths, the length penalty on."""
+def with_length_penalty(correct_PN, style_PN, length_PN, **changes):
+    """(rewards, advantages) of groups of answers with these lengths, under the length penalty."""
     settings = settings_of(overlong="penalise", max_new_tokens=400, overlong_tokens=350, overlong_penalty=1, **changes)
     rows = zip(correct_PN, style_PN, length_PN, strict=True)
     groups = [GradedGroup("t", [], [SimpleNamespace(correct=c, reward=c * (1 + 0.5 * s), tokens=n)
@@ -303,26 +302,26 @@ def judged_by_length(correct_PN, style_PN, length_PN, **changes):
 @pytest.mark.known_bug(16)
 @pytest.mark.parametrize("kind", ["grpo", "rloo", "passk"])
 def test_length_teaches_nothing_where_all_are_wrong(kind):
-    """Wrong answers of 50 to 400 tokens get no advantage at all; beside right ones, in every mixture, never the larger one."""
+    """Wrong answers of 50 to 400 tokens have no advantage; in every mixture with right ones they never have the larger one."""
     lengths = np.arange(50, 401, 50)
-    _, none = judged_by_length(np.zeros((1, 8), bool), np.zeros((1, 8)), [lengths], advantage=kind)
+    _, none = with_length_penalty(np.zeros((1, 8), bool), np.zeros((1, 8)), [lengths], advantage=kind)
     assert (none == 0).all()
 
     correct = np.array([mix for mix in itertools.product([False, True], repeat=8) if 0 < sum(mix) < 8])
     style = np.random.default_rng(0).random(correct.shape)
-    reward, advantage = judged_by_length(correct, style, np.broadcast_to(lengths, correct.shape), advantage=kind)
+    reward, advantage = with_length_penalty(correct, style, np.broadcast_to(lengths, correct.shape), advantage=kind)
     for values in (reward, advantage):
         assert (np.where(correct, np.inf, values).min(1) <= np.where(correct, values, np.inf).min(1)).all()
         assert (np.where(correct, -np.inf, values).max(1) <= np.where(correct, values, np.inf).min(1)).all()
-    assert (reward[:, -1] < 1).all() and np.ptp(reward[correct]) > 0.9, "the penalty did not act"
+    assert (reward[:, -1] < 1).all() and np.ptp(reward[correct]) > 0.9, "the penalty must have an effect"
 
 
 @pytest.mark.known_bug(25)
 def test_the_log_is_of_the_whole_step(tmp_path):
-    """Two groups, one all wrong and one all right: reward 0.5, in one row with every other metric; both orders, the same row."""
+    """Two groups, one all wrong and one all right, in either order: one row with every metric, and reward 0.5."""
     rows = []
     for rewards in ([0.0] * 8 + [1.0] * 8, [1.0] * 8 + [0.0] * 8):
-        _, groups, metrics = a_step(new_state(), Dealing(rewards))
+        _, groups, metrics = a_step(new_state(), FixedRewards(rewards))
         log = RunLog(tmp_path / str(len(rows)))
         log.completions(1, groups)
         log.step(1, metrics)
@@ -336,8 +335,8 @@ def test_the_log_is_of_the_whole_step(tmp_path):
 
 @pytest.mark.known_bug(25)
 def test_the_update_counts_all_its_groups():
-    """Two groups with signal, one mostly wrong and one mostly right: means of both, and the tokens of both."""
-    _, _, metrics = a_step(new_state(), Dealing([0.0] * 7 + [1.0] + [1.0] * 7 + [0.0]))
+    """Two groups with signal, one mostly wrong and one mostly right: the mean of both and the tokens of both."""
+    _, _, metrics = a_step(new_state(), FixedRewards([0.0] * 7 + [1.0] + [1.0] * 7 + [0.0]))
     assert (metrics["reward"], metrics["frac_mixed"], metrics["trained_tokens"]) == (0.5, 1.0, 128)
 
 
@@ -345,7 +344,7 @@ def test_the_update_counts_all_its_groups():
 
 @pytest.mark.known_bug(27)
 def test_compiling_is_counted():
-    """A shape that is new is one program and takes time; one that was there is none, and nothing outside of the block counts."""
+    """A new shape is one program and takes time, a known one is none, and nothing outside the block counts."""
     double, found = jax.jit(lambda x: x * 2 + 1), []
     for size in (7, 7, 8):
         with Compiling() as compiling:
@@ -358,8 +357,8 @@ def test_compiling_is_counted():
 @pytest.mark.slow
 @pytest.mark.known_bug(27)
 def test_prompts_of_any_length_share_a_few_programs():
-    """Ten steps with twenty different prompt lengths: a step compiles where a bucket is new and nowhere else, the sampler once a
-    bucket, and the metrics say when; the same ten steps again compile nothing.  Groups of five: no other test has that shape."""
+    """Ten steps with twenty prompt lengths: a step compiles only if a bucket is new, the sampler once a bucket, and the metrics
+    show it; the same ten steps again compile nothing.  No other test has groups of five."""
     named, state = [], new_state()
     listen = lambda event, _, fun_name="", **__: named.append((event, fun_name))  # noqa: E731
     lengths = np.random.default_rng(3).permutation(np.arange(5, 113))[:20].reshape(10, 2).tolist()
@@ -368,7 +367,7 @@ def test_prompts_of_any_length_share_a_few_programs():
     try:
         for _ in range(2):
             for step, pair in enumerate(lengths):
-                state, _, metrics = a_step(state, Dealing(MIXED[:10]), step, pair, group=5)
+                state, _, metrics = a_step(state, FixedRewards(MIXED[:10]), step, pair, group=5)
                 counts.append((metrics["compiles"], metrics["time/compile"]))
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
@@ -401,7 +400,7 @@ TASK = Task(name="add_one", text="", signature="def add_one(nums: list[int]) -> 
             examples=(([1, 2],),), generate=lambda rng: [([rng.randrange(99) for _ in range(n)],) for n in range(1, 7)],
             scalar=False, one_element_list=False)
 REACH = "import random\nos = random._os\n"
-HUNG = {    # each with the verdicts that are right for it
+HUNG = {    # each with its right verdicts
     "while True: pass": ("def add_one(nums):\n    while True: pass", {"timeout"}),
     "swallows exceptions": ("def add_one(nums):\n    while True:\n        try:\n            while True: pass\n"
                             "        except BaseException: pass", {"timeout"}),
@@ -418,12 +417,12 @@ HUNG = {    # each with the verdicts that are right for it
 @pytest.mark.known_bug(13)
 @pytest.mark.parametrize("name", HUNG)
 def test_what_hangs_is_ended(box, name):
-    """Ended within a second of CPU time beyond its limit, nothing alive after it, what it printed cut; the next one passes.
+    """Ended within a second of CPU time beyond its limit, with no process left and its output truncated; the next program passes.
 
-    Where the way to hang is barred (fork refused, stdin empty) the verdict is the error that the program gets at once."""
+    Where hanging is made impossible (fork refused, stdin empty) the verdict is the error that the program gets at once."""
     source, verdicts = HUNG[name]
     suite = box.expect(HONEST, "add_one", [([1, 2],)], case_cpu_s=0.3)
-    hung, honest = box.grade([Completion(source, suite), (HONEST + f"# after {name}", suite)])
+    hung, honest = box.grade([(source, suite), (HONEST + f"# after {name}", suite)])
 
     assert hung.verdict in verdicts and hung.cpu_s < 0.3 + 1 and len(hung.stdout) <= 2048
     assert honest.verdict == "pass"
@@ -467,8 +466,9 @@ CHEATS = {
 
 @pytest.mark.known_bug(14)
 def test_cheats_are_worth_nothing(box):
-    """Through the training grader: the honest answer is paid, no cheat is worth anything, and none costs a grader failure."""
-    grades = ProgramGrader(box, [TASK], 0.5, 1).grade([Completion(TASK, HONEST), *(Completion(TASK, source) for source in CHEATS.values())])
+    """The training grader rewards the honest answer, gives every cheat 0, and never fails itself."""
+    completions = [Completion(TASK, source) for source in (HONEST, *CHEATS.values())]
+    grades = ProgramGrader(box, [TASK], 0.5, 1).grade(completions)
 
     assert grades[0].correct and grades[0].reward > 1
     got = {name: (grade.reward, grade.correct) for name, grade in zip(CHEATS, grades[1:], strict=True)}

@@ -1,4 +1,4 @@
-"""Adapters: start values, merge, both file formats, and clear refusal of what does not fit."""
+"""Adapters: initial values, merging, both file formats, and errors for adapters that do not fit."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ def leaves(adapter):
 
 
 def test_a_new_adapter_changes_nothing_and_a_trained_one_does():
-    """b starts at zero, so logits are the base model's, bit for bit; a moved b changes them."""
+    """b starts at zero, so logits equal the base model's bit for bit; with another b they differ."""
     new = lora.init(jax.random.key(0), CFG, 4, 8.0)
     assert (logits(PARAMS, new) == logits(PARAMS, None)).all() and lora.delta_norm(new) == 0
     assert abs(logits(PARAMS, ADAPTER) - logits(PARAMS, None)).max() > 0.1
@@ -53,14 +53,14 @@ def test_the_real_models_count():
 
 
 def test_merged_parameters_give_the_same_logits():
-    """The adapter folded into the weights equals the adapter beside them; the weights given stay as they were."""
+    """Merging the adapter changes no logits, nor the original weights."""
     before = np.asarray(PARAMS["layers"][0]["self_attn"]["q_proj"]["weight"])
     np.testing.assert_allclose(logits(lora.merge(PARAMS, ADAPTER), None), logits(PARAMS, ADAPTER), atol=1e-4)
     assert (before == np.asarray(PARAMS["layers"][0]["self_attn"]["q_proj"]["weight"])).all()
 
 
 def test_delta_norm_is_the_norm_of_the_merged_difference():
-    """lora_delta_norm equals the Frobenius norm of what merging adds, in float64."""
+    """It equals the float64 Frobenius norm of what merging adds."""
     total = sum((2.0 * np.asarray(p["a"], np.float64) @ np.asarray(p["b"], np.float64)).ravel() @
                 (2.0 * np.asarray(p["a"], np.float64) @ np.asarray(p["b"], np.float64)).ravel()
                 for layer in ADAPTER["layers"] for part in layer.values() for p in part.values())
@@ -68,7 +68,7 @@ def test_delta_norm_is_the_norm_of_the_merged_difference():
 
 
 def test_both_formats_round_trip(tmp_path):
-    """.npz and PEFT folder give back every bit, and the scale."""
+    """Every bit and the scale come back from an .npz and from a PEFT folder."""
     lora.save_npz(tmp_path / "a.npz", ADAPTER)
     lora.save_peft(tmp_path, ADAPTER, "base")
     for path in (tmp_path / "a.npz", tmp_path):
@@ -77,11 +77,11 @@ def test_both_formats_round_trip(tmp_path):
     assert json.loads((tmp_path / "adapter_config.json").read_text())["lora_alpha"] == 8.0
 
 
-TWO = ("down_proj", "v_proj")    # out of a layer's order on purpose
+TWO = ("down_proj", "v_proj")    # not in the order of PROJECTIONS
 
 
-def test_targets_are_all_there_is_of_a_new_adapter():
-    """In every layer exactly the named projections, each starting as it would among all; everything else is the base model's."""
+def test_a_new_adapter_has_its_targets_and_no_more():
+    """Every layer has exactly the named projections, which start from the same values as among all seven."""
     all_, two = (lora.init(jax.random.key(0), CFG, 4, 8.0, targets) for targets in (PROJECTIONS, TWO))
     assert lora.targets_of(all_) == list(PROJECTIONS) and lora.targets_of(two) == ["v_proj", "down_proj"]
     assert lora.rank_of(two) == lora.rank_of(lora.init(jax.random.key(0), CFG, 4, 8.0, ("up_proj",))) == 4
@@ -91,8 +91,8 @@ def test_targets_are_all_there_is_of_a_new_adapter():
     assert (logits(PARAMS, two) == logits(PARAMS, None)).all()
 
 
-def test_a_projection_without_adapter_is_simply_without():
-    """Two of seven give the logits of seven whose other b are zero, merged weights too, and move only what is theirs."""
+def test_two_targets_equal_seven_with_five_zeros():
+    """An adapter on two projections gives the logits of one on seven whose other b are zero, merged too."""
     moved = small_model.adapter()
     two = {**moved, "layers": [{part: {name: p for name, p in group.items() if name in TWO} for part, group in layer.items()}
                                for layer in moved["layers"]]}
@@ -105,7 +105,7 @@ def test_a_projection_without_adapter_is_simply_without():
 
 
 def test_targets_round_trip(tmp_path):
-    """Both formats hold the named projections alone and say so; others than those asked for are refused with the way on."""
+    """Both formats hold the named projections only; other LORA_TARGETS are an error that says what to set."""
     two = lora.init(jax.random.key(0), CFG, 4, 8.0, TWO)
     lora.save_npz(tmp_path / "a.npz", two)
     lora.save_peft(tmp_path, two, "base")
@@ -118,13 +118,13 @@ def test_targets_round_trip(tmp_path):
             lora.load(path, CFG, 4, ["q_proj"])
     with np.load(tmp_path / "a.npz") as archive:
         kept = {name: archive[name] for name in archive.files if "layers.1.mlp" not in name}
-    np.savez(tmp_path / "torn.npz", **kept)
+    np.savez(tmp_path / "incomplete.npz", **kept)
     with pytest.raises(lora.AdapterError, match="layers.1.mlp.down_proj.lora_A: missing"):
-        lora.load(tmp_path / "torn.npz", CFG)
+        lora.load(tmp_path / "incomplete.npz", CFG)
 
 
-def test_an_adapter_of_nothing_is_refused(tmp_path):
-    """A PEFT folder whose pattern matches no projection here."""
+def test_an_empty_adapter_is_refused(tmp_path):
+    """A PEFT folder whose pattern matches no projection of this model."""
     lora.save_peft(tmp_path, ADAPTER, "base")
     path = tmp_path / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"target_modules": "nothing"}))
@@ -138,7 +138,7 @@ def test_an_adapter_of_nothing_is_refused(tmp_path):
 
 @pytest.mark.known_bug(19)
 def test_peft_loads_ours_to_the_same_logits(tmp_path):
-    """peft and transformers read our adapter folder and give our logits to 1e-4, and not the base model's."""
+    """peft and transformers read the adapter folder and give the same logits to 1e-4, not the base model's."""
     torch, transformers, peft = (pytest.importorskip(name) for name in ("torch", "transformers", "peft"))
     config = transformers.Qwen2Config(
         vocab_size=CFG.vocab_size, hidden_size=CFG.hidden_size, intermediate_size=CFG.intermediate_size, num_hidden_layers=2,
@@ -170,7 +170,7 @@ def test_peft_loads_ours_to_the_same_logits(tmp_path):
     (replace(CFG, hidden_size=64), 4, r"shape \(4, 48\)"),
 ])
 def test_other_models_and_ranks_are_refused(tmp_path, cfg, rank, words):
-    """The error names what does not fit and the way on."""
+    """The error names what does not fit and what to set."""
     lora.save_npz(tmp_path / "a.npz", ADAPTER)
     with pytest.raises(lora.AdapterError, match=words):
         lora.load(tmp_path / "a.npz", cfg, rank)
@@ -184,7 +184,7 @@ def test_other_models_and_ranks_are_refused(tmp_path, cfg, rank, words):
     ("Qwen/Other-Model", "tiny", False), ("Qwen/Qwen2.5-Coder-1.5B-Instruct", "0.5B", False),
     ("/c/models--Qwen--Other-Model/snapshots/ab12", "0.5B", False), ("/data/model", "0.5B", False)])
 def test_equal_shapes_do_not_make_it_the_same_model(tmp_path, base, model, fits):
-    """The name in the file decides, with or without owner or folder; no name, or a MODEL that is a path, fits any."""
+    """The names decide, with or without owner or folder; a file without a name, or a MODEL that is a path, fits any."""
     lora.save_peft(tmp_path, ADAPTER, base)
     if fits:
         assert lora.rank_of(lora.load(tmp_path, CFG, model=model)) == 4
@@ -195,7 +195,7 @@ def test_equal_shapes_do_not_make_it_the_same_model(tmp_path, base, model, fits)
 
 @pytest.mark.parametrize("damage", ["absent", "empty", "torn", "text", "no config"])
 def test_unreadable_adapters_are_refused(tmp_path, damage):
-    """A missing, empty, cut or foreign file is one clear error that names the path."""
+    """A missing, empty, truncated or foreign file is an error that names the path."""
     path = tmp_path / "a.npz"
     lora.save_npz(path, ADAPTER)
     if damage == "no config":

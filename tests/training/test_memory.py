@@ -1,4 +1,4 @@
-"""The promise of 8 GB, from shapes alone: XLA's plan of the default step at the 0.5B's size beside the same sums done by hand."""
+"""The default step at the size of the 0.5B fits 8 GB: XLA's plan, from shapes alone, against sums by hand."""
 
 from dataclasses import replace
 
@@ -10,81 +10,81 @@ from rl.settings.declared import Settings
 from rl.training.memory import pick_update, planned_memory
 from tests import small_model
 
-LIMIT = 7e9    # of an 8 GB card: the rest is the driver's, the display's and the allocator's
+LIMIT = 7e9    # of an 8 GB card, which also needs room for driver, display and allocator
 PROMPT = 256    # tokens; the prompts of lc_easy are shorter
 
-# Qwen2.5-Coder-0.5B, written out a second time on purpose.
+# Qwen2.5-Coder-0.5B, deliberately not taken from SHAPES.
 V, D, F, L, HC, KC = 151_936, 896, 4_864, 24, 14 * 64, 2 * 64
 ROWS, TASKS, GROUP, NEW, RANK, CHUNK = 64, 8, 8, 192, 16, 256
 
 A_LAYER = 2 * D + (D * HC + HC) + 2 * (D * KC + KC) + HC * D + 3 * D * F    # two norms; q, k, v with biases; o; gate, up, down
-WEIGHTS = V * D + L * A_LAYER + D    # the embedding is the head as well
+WEIGHTS = V * D + L * A_LAYER + D    # the embedding is also the head
 ADAPTER = RANK * L * ((D + HC) + 2 * (D + KC) + (HC + D) + 3 * (D + F))
 A_TOKEN = L * 2 * KC    # keys and values of one token
 CACHES = ROWS * NEW * A_TOKEN + TASKS * PROMPT * A_TOKEN
-PACKED = PROMPT + GROUP * NEW    # tokens of one group in the update; the last ones are never fed, padding makes up for it
+PACKED = PROMPT + GROUP * NEW    # tokens of a group in the update: last tokens are not fed, but there is as much padding
 LOGITS, SAMPLED_LOGITS = CHUNK * V, ROWS * V
-HIDDEN = 2 * PACKED * D    # the last layer's output and its gradient, of one group
+HIDDEN = 2 * PACKED * D    # the last layer's output and its gradient
 
 
 def planned(**model):
-    """The plan of the default run with fp16 weights, with some model settings changed."""
+    """The plan of the default run with fp16 weights, some model settings changed."""
     settings, model = Settings(), {"remat": "full"} | model
     return planned_memory(SHAPES["0.5B"], jnp.dtype("float16"), replace(settings, model=replace(settings.model, **model)), PROMPT)
 
 
 @pytest.fixture(scope="module")
 def default():
-    """The plan as a run on a small card would have it."""
+    """The plan of the default run on a small card."""
     return planned()
 
 
 def test_the_sums_are_of_the_default_run():
-    """64 rows, rank 16, chunks of 256, full rematerialisation: what the sums below take for granted."""
+    """The sums below assume the default settings."""
     s = Settings()
     assert (s.trainer.tasks_per_step, s.generation.group, s.generation.max_new_tokens) == (TASKS, GROUP, NEW)
     assert (s.model.lora_rank, s.objective.logit_chunk, s.model.remat) == (RANK, CHUNK, "auto")
     assert (WEIGHTS, ADAPTER) == (494_032_768, 8_798_208)
 
 
-def test_what_must_exist_is_what_the_hand_says(default):
-    """Weights, adapter with gradient and two moments, caches, and layer inputs kept for the backward pass: to the byte."""
+def test_buffers_are_those_by_hand(default):
+    """To the byte: weights, adapter with gradient and two moments, caches, layer inputs kept for the backward pass."""
     assert default["weights"] == WEIGHTS * 2
     assert default["adapter, gradient and moments"] == ADAPTER * 4 * 4
     assert default["key/value caches"] == CACHES * 2
     assert default["kept for the backward pass"] == L * PACKED * D * 2
 
 
-def test_what_is_kept_does_not_depend_on_what_shapes_coincide():
-    """Without rematerialisation, a token and layer keep so many values whatever the group: also where the packed group is as
-    long as the model is wide (896), so that activations look like weights."""
+def test_kept_activations_are_counted_even_if_they_look_like_weights():
+    """Without rematerialisation a token keeps the same number of values in groups of 4 and of 8, which pack to 896 tokens, the
+    model's width."""
     def a_token(group):
         settings = replace(Settings(), model=replace(Settings().model, remat="none"),
                            generation=replace(Settings().generation, group=group, max_new_tokens=96))
         tokens = 128 + {4: 384, 8: 768}[group]
         return planned_memory(SHAPES["0.5B"], jnp.dtype("float32"), settings, 128)["kept for the backward pass"] / tokens / L / 4
     assert a_token(8) == pytest.approx(a_token(4), rel=0.1)
-    assert a_token(8) > 4 * F + 8 * D    # the four widest and as many others must be there
+    assert a_token(8) > 4 * F + 8 * D    # at least the four widest activations and eight others
 
 
 def test_fewer_targets_are_fewer_values():
-    """The adapter's share with LORA_TARGETS=q_proj,v_proj, by hand."""
+    """The adapter with LORA_TARGETS=q_proj,v_proj, by hand."""
     two = planned(lora_targets="q_proj,v_proj")
     assert two["adapter, gradient and moments"] == RANK * L * (D + HC + D + KC) * 4 * 4
     assert two["kept for the backward pass"] == L * PACKED * D * 2
 
 
-def test_temporaries_are_what_the_hand_says(default):
-    """Of the update, the logits of one chunk and their gradient; the CPU's compiler adds fp32 copies of half-precision operands.
+def test_temporaries_are_those_by_hand(default):
+    """The update has the logits of one chunk and their gradient; the CPU's compiler adds fp32 copies of half-precision operands.
 
-    A GPU multiplies half precision as it is, so there the copies go and these are upper bounds."""
+    A GPU needs no copies, so these are upper bounds there."""
     copied_head = V * D * 4
     assert default["update temporaries"] == pytest.approx(2 * LOGITS * 4 + HIDDEN * 4 + copied_head, rel=0.02)
     assert WEIGHTS * 4 < default["sampler temporaries"] < WEIGHTS * 4 + 8 * SAMPLED_LOGITS * 4
 
 
 def test_the_default_step_fits_an_8_gb_card(default):
-    """The peak, by XLA's plan with the CPU's copies and by hand with room for them, is below 7 GB."""
+    """The peak is below 7 GB by XLA's plan and by hand, fp32 copies included."""
     fixed = WEIGHTS * 2 + ADAPTER * 16
     sampling = CACHES * 2 + WEIGHTS * 4 + 8 * SAMPLED_LOGITS * 4
     updating = L * PACKED * D * 2 + 2 * LOGITS * 4 + HIDDEN * 4 + V * D * 4
@@ -96,50 +96,50 @@ def test_the_default_step_fits_an_8_gb_card(default):
 @pytest.mark.parametrize("gb, remat", [
     (64, "none"), (0.5, "full"), pytest.param(9, "dots", marks=pytest.mark.slow), pytest.param(6, "mlp", marks=pytest.mark.slow),
     pytest.param(4, "full", marks=pytest.mark.slow)])
-def test_auto_takes_the_quickest_that_fits(gb, remat):
-    """Of the default step in fp32: by the room that is left after weights, moments and temporaries; full where there is none."""
+def test_auto_takes_the_fastest_that_fits(gb, remat):
+    """REMAT of the default step in fp32, by the memory there is; full if nothing fits."""
     samples = 1 if gb == 0.5 else Settings().generation.group
     picked = pick_update(SHAPES["0.5B"], jnp.dtype("float32"), Settings(), PROMPT, gb * 1e9)
-    assert picked[:2] == (remat, samples) and bool(picked.over) == (gb == 0.5)
-    if 0.5 < gb < 64:    # and what it takes fits, by the whole plan
+    assert picked[:2] == (remat, samples) and bool(picked.oversize) == (gb == 0.5)
+    if 0.5 < gb < 64:    # and the whole plan agrees that it fits
         settings = replace(Settings(), model=replace(Settings().model, remat=remat))
         update = planned_memory(SHAPES["0.5B"], jnp.dtype("float32"), settings, PROMPT)
         assert sum(update[name] for name in update if name not in ("peak", "key/value caches", "sampler temporaries")) < gb * 1e9
 
 
-def test_what_fits_nowhere_says_how_much_it_would_take():
-    """The smallest update of a small model in too little room: the sum of the whole plan's parts; with all of that, it fits."""
+def test_an_update_that_does_not_fit_says_how_much_it_needs():
+    """The smallest update in too little memory needs the sum of the plan's parts; with that much, it fits."""
     shapes = small_model.CFG, jnp.dtype("float32")
     asked = replace(Settings(), generation=replace(Settings().generation, group=4))
-    remat, samples, over = pick_update(*shapes, asked, PROMPT, 1e5)
+    remat, samples, oversize = pick_update(*shapes, asked, PROMPT, 1e5)
     model = replace(asked.model, remat="full", update_samples=1)
     figures = planned_memory(*shapes, replace(asked, model=model), PROMPT)
     assert (remat, samples) == ("full", 1)
-    assert over == sum(figures[name] for name in figures if name not in ("peak", "key/value caches", "sampler temporaries"))
-    assert not pick_update(*shapes, replace(asked, model=model), PROMPT, over + 1).over
+    assert oversize == sum(figures[name] for name in figures if name not in ("peak", "key/value caches", "sampler temporaries"))
+    assert not pick_update(*shapes, replace(asked, model=model), PROMPT, oversize + 1).oversize
 
 
 @pytest.mark.slow
 def test_a_group_that_does_not_fit_is_taken_in_parts():
-    """Groups of 64 with 512 tokens each: by halves until the plan fits and no further; a number that was set stays."""
+    """Groups of 64 with 512 tokens each are halved until they fit, and no further; UPDATE_SAMPLES stays if it is set."""
     asked = replace(Settings(), generation=replace(Settings().generation, group=64, max_new_tokens=512))
     budget, shapes = 6e9, (SHAPES["0.5B"], jnp.dtype("float32"))
-    remat, samples, over = pick_update(*shapes, asked, PROMPT, budget)
+    remat, samples, oversize = pick_update(*shapes, asked, PROMPT, budget)
 
     def needed(count):
         model = replace(asked.model, remat=remat, update_samples=count)
         figures = planned_memory(*shapes, replace(asked, model=model), PROMPT)
         return sum(figures[name] for name in figures if name not in ("peak", "key/value caches", "sampler temporaries"))
     assert remat == "full" and 1 < samples < 64 and samples in (2, 4, 8, 16, 32)
-    assert needed(samples) < budget < needed(2 * samples) and not over
+    assert needed(samples) < budget < needed(2 * samples) and not oversize
     fixed = replace(asked, model=replace(asked.model, update_samples=64))
     assert pick_update(*shapes, fixed, PROMPT, budget) == ("full", 64, needed(64))
 
 
 def test_the_plan_can_say_no(default):
-    """Without rematerialisation the same step does not fit: the plan sees what the settings do."""
+    """Without rematerialisation the same step does not fit."""
     without = planned(remat="none")
     assert without["peak"] > LIMIT
     assert without["kept for the backward pass"] > 50 * default["kept for the backward pass"]
-    whole = ROWS * NEW * V * 4    # logits of all positions at once, which no setting makes
+    whole = ROWS * NEW * V * 4    # logits of all positions at once, which no setting asks for
     assert whole > LIMIT > default["peak"]

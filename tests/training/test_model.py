@@ -1,4 +1,4 @@
-"""The forward pass against a float64 NumPy one, and its layouts, kernels and refusals."""
+"""The forward pass against float64 loops; its kernels; which config.json is read and which is refused."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_f
 
 
 def loop_forward(ids):
-    """Logits of one sequence in float64, with the adapter, one token and one head at a time."""
+    """Logits of one sequence in float64, adapter included, token by token and head by head."""
     f64 = lambda x: np.asarray(x, np.float64)  # noqa: E731
     norm = lambda x, w: x / np.sqrt((x * x).mean() + CFG.rms_norm_eps) * f64(w)  # noqa: E731
     scale = float(ADAPTER["scale"])
@@ -60,7 +60,7 @@ def loop_forward(ids):
 
 
 def test_forward_is_the_float64_loop():
-    """Logits of three left-padded sequences of different length, with adapter, equal token-by-token float64 loops."""
+    """Logits of three left-padded sequences of different lengths, adapter included, equal the float64 loops."""
     prompts = [small_model.prompt(n) for n in (3, 8, 14)]
     tokens, mask = left_pad(prompts, 16)
     logits = np.asarray(forward(PARAMS, ADAPTER, tokens, mask, CFG))
@@ -69,14 +69,14 @@ def test_forward_is_the_float64_loop():
 
 
 def test_untied_head_is_used():
-    """With lm_head the logits come from it, not from the embedding."""
+    """With lm_head the logits are computed from it, not from the embedding."""
     head = PARAMS["embed_tokens"][::-1]
     hidden = jnp.ones((2, CFG.hidden_size))
     np.testing.assert_allclose(head_logits({**PARAMS, "lm_head": head}, hidden), head_logits(PARAMS, hidden)[::-1], rtol=1e-5)
 
 
 def test_nothing_looks_ahead():
-    """The logits at token t have zero gradient by later embeddings and a non-zero one by every earlier one."""
+    """The output at token t has a zero gradient by later embeddings and a non-zero one by all others."""
     tokens, t = jnp.asarray([small_model.prompt(10)]), 6
     mask = jnp.ones_like(tokens, bool)
 
@@ -93,7 +93,7 @@ def test_nothing_looks_ahead():
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_half_precision_runs_close(dtype):
-    """fp16 and bf16 weights give finite logits near the fp32 ones: the fp32 islands hold."""
+    """fp16 and bf16 weights give finite logits near the fp32 ones."""
     tokens = jnp.asarray([small_model.prompt(20)])
     mask = jnp.ones_like(tokens, bool)
     half = forward(small_model.params(dtype=dtype), ADAPTER, tokens, mask, CFG)
@@ -104,7 +104,7 @@ def test_half_precision_runs_close(dtype):
 
 
 def test_another_kernel_gives_the_same_logits():
-    """The path to jax.nn.dot_product_attention, taken with its plain implementation, equals einsum attention."""
+    """jax.nn.dot_product_attention, in its plain implementation, equals einsum attention."""
     tokens, mask = left_pad([small_model.prompt(n) for n in (5, 20)], 32)
     a, b = (forward(PARAMS, ADAPTER, tokens, mask, replace(CFG, attention=kernel)) for kernel in ("einsum", "xla"))
     np.testing.assert_allclose(a[0, -5:], b[0, -5:], atol=1e-4)
@@ -112,14 +112,14 @@ def test_another_kernel_gives_the_same_logits():
 
 
 def test_config_is_read():
-    """config.json of either transformers generation gives the same ModelConfig."""
+    """config.json of old and of new transformers gives the same ModelConfig."""
     nested = {key: value for key, value in HF.items() if key != "rope_theta"} | {
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "layer_types": ["full_attention"] * 2}
     assert ModelConfig.from_hf(HF) == ModelConfig.from_hf(nested) == CFG
 
 
 def test_model_families_are_three_fields():
-    """qwen2 has biases, qwen3 normed heads, llama neither; llama3's scaling is read from either place, as `type` too."""
+    """qwen2 has biases, qwen3 normalised heads, llama neither; llama3 scaling is read from either entry, with `type` too."""
     found = {kind: ModelConfig.from_hf(HF | {"model_type": kind}) for kind in ("qwen2", "qwen3", "llama")}
     assert {kind: (cfg.attention_bias, cfg.qk_norm) for kind, cfg in found.items()} == {
         "qwen2": (True, False), "qwen3": (False, True), "llama": (False, False)}
@@ -129,13 +129,14 @@ def test_model_families_are_three_fields():
     new = {key: value for key, value in HF.items() if key != "rope_theta"} | {
         "model_type": "llama", "rope_parameters": LLAMA3 | {"rope_theta": 5e5}}
     assert scaled[0] == scaled[1] == ModelConfig.from_hf(new) == replace(
-        found["llama"], rope_theta=5e5, rope_scaling=RopeScaling(32.0, 1.0, 4.0, 8192))
+        found["llama"], rope_theta=5e5, rope_scaling=RopeScaling(
+            factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192))
 
 
 @pytest.mark.parametrize("rope", [{"rope_type": "default"}, LLAMA3], ids=lambda rope: rope["rope_type"])
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_rotary_frequencies_are_those_of_transformers(rope, head_dim):
-    """To the last few bits of fp32, at the real Llama 3.2's theta, context and head width."""
+    """To the last few bits of fp32, with the theta, context and head sizes of Llama 3.2."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
     about = {"hidden_size": 4 * head_dim, "num_attention_heads": 4, "head_dim": head_dim}
@@ -160,8 +161,8 @@ def test_rotary_frequencies_are_those_of_transformers(rope, head_dim):
     ({"model_type": "llama", "mlp_bias": True}, "mlp_bias"), ({"model_type": "qwen3", "attention_bias": True}, "attention_bias"),
     ({"model_type": "qwen3", "head_dim": None}, "head_dim is missing"),
 ])
-def test_what_would_change_the_result_is_refused_by_name(change, word):
-    """Each entry that the forward pass does not honour is an error with its name; two are reported together."""
+def test_unsupported_entries_are_refused_by_name(change, word):
+    """Every entry that the forward pass does not support is an error with its name; two are reported together."""
     with pytest.raises(ValueError, match=word):
         ModelConfig.from_hf(HF | change)
     with pytest.raises(ValueError, match="hidden_act.*quantization_config"):
@@ -169,7 +170,7 @@ def test_what_would_change_the_result_is_refused_by_name(change, word):
 
 
 def specs_of(name):
-    """The parameters of a built-in shape, by hub name."""
+    """Name and shape of every parameter of a built-in config."""
     leaves = jax.tree.leaves(param_specs(SHAPES[name]), is_leaf=lambda leaf: isinstance(leaf, Spec))
     return {spec.name: spec.shape for spec in leaves}
 
@@ -178,13 +179,13 @@ def specs_of(name):
     ("0.5B", 494_032_768), ("1.5B", 1_543_714_304), ("qwen3-0.6B", 596_049_920), ("qwen3-1.7B", 1_720_574_976),
     ("qwen3-4B", 4_022_468_096), ("llama-3.2-1B", 1_235_814_400), ("llama-3.2-3B", 3_212_749_824)])
 def test_built_in_shapes_count(name, count):
-    """The built-in shapes have as many weights as the models' cards say."""
+    """The built-in configs have as many weights as the model cards say."""
     assert sum(int(np.prod(shape)) for shape in specs_of(name).values()) == count
 
 
 @pytest.mark.parametrize("name, kind", [("qwen3-0.6B", "Qwen3"), ("llama-3.2-1B", "Llama")])
 def test_built_in_shapes_are_transformers_tensors(name, kind):
-    """Names and shapes of all tensors of the real sizes are those of transformers' own model, made without memory."""
+    """Names and shapes of all tensors are those of transformers' model of that size, built without memory."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     about = {key: value for key, value in vars(SHAPES[name]).items() if not key.startswith("rope") and key != "attention"}
     with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Qwen3 and Llama 3.2 beside Qwen2: the forward pass, the sampler, the update and adapters, against transformers and peft."""
+"""Qwen3 and Llama 3.2: forward pass, sampler, update and adapters, against transformers and peft."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -23,9 +23,9 @@ from rl.training.update import group_gradient
 from tests.hub_folder import write_checkpoint
 from tests.small_model import adapter as random_adapter
 
-torch.set_num_threads(1)    # tiny products; more threads only wait for each other
+torch.set_num_threads(1)    # for tiny products more threads are slower
 PROMPTS = [[5], [61, 60, 59] * 5, list(range(3, 228, 5))]
-SLOTS = 64    # that most sequences here are padded to, so that few programs are compiled
+T = 64    # sequences are padded to this length, so that few programs are compiled
 VARIANTS = [("qwen3", False), ("llama", True), *(pytest.param(pair, marks=pytest.mark.slow)
                                                  for pair in (("qwen3", True), ("llama", False)))]
 
@@ -40,7 +40,7 @@ def named(pair):
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=named)
 def case(request, tmp_path_factory):
-    """All of it, made once."""
+    """A Case, built once a module."""
     family, tied = request.param
     folder = tmp_path_factory.mktemp("family") / "model"
     theirs = write_checkpoint(folder, family=family, tied=tied, initializer_range=0.15)
@@ -52,7 +52,7 @@ def case(request, tmp_path_factory):
 
 def padded(sequences):
     """(tokens, mask), padded on the right."""
-    tokens, mask = np.zeros((len(sequences), SLOTS), np.int32), np.zeros((len(sequences), SLOTS), bool)
+    tokens, mask = np.zeros((len(sequences), T), np.int32), np.zeros((len(sequences), T), bool)
     for row, ids in enumerate(sequences):
         tokens[row, : len(ids)], mask[row, : len(ids)] = ids, True
     return tokens, mask
@@ -70,8 +70,8 @@ def their_logits(model, ids):
 # ---- the forward pass ----
 
 
-def test_the_case_is_what_it_should_be(case):
-    """H * C is not D, and each family has what sets it apart: or the tests below would test Qwen2 again."""
+def test_the_case_is_not_qwen2(case):
+    """H * C differs from D, and each family has its own options."""
     assert case.cfg.num_attention_heads * case.cfg.head_dim != case.cfg.hidden_size
     assert (case.cfg.attention_bias, case.cfg.qk_norm, case.cfg.rope_scaling is None) == (
         False, case.family == "qwen3", case.family == "qwen3")
@@ -79,7 +79,7 @@ def test_the_case_is_what_it_should_be(case):
 
 
 def test_every_layer_and_the_logits_are_those_of_transformers(case):
-    """fp32, prompts of 1 to 45 tokens left-padded in one batch and one by one; our NumPy model in float64 agrees as well."""
+    """fp32, prompts of 1 to 45 tokens, left-padded in one batch and one by one; the float64 NumPy model agrees too."""
     runs = {"ours": validate.in_both_ways(partial(validate.our_run, case.params, case.cfg, pad_id=0), PROMPTS),
             "theirs": validate.in_both_ways(partial(validate.transformers_run, case.theirs, pad_id=0), PROMPTS)}
     exact = validate.float64_run(case.source.tensors.__getitem__, case.cfg, PROMPTS)
@@ -109,9 +109,9 @@ def test_half_precision_is_finite_and_near(case):
 
 @pytest.mark.parametrize("temperature", [1.0, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_decoding_with_the_cache_is_the_full_forward(case, temperature):
-    """Prefill and decoding, prompts left-padded and shared by two samples each, with the adapter: the ids' log-probabilities
-    are those of the uncached forward, and greedy ids its argmax."""
-    vocab = 267    # ids in use; the embedding has 272 rows
+    """Prefill and decoding with the adapter, prompts left-padded and shared by two samples each: log-probabilities are those of
+    the uncached forward pass, and greedy ids its argmax."""
+    vocab = 267    # used ids; the embedding has 272 rows
     model = SimpleNamespace(cfg=case.cfg, params=case.params, chat=SimpleNamespace(stop_ids=(7,), vocab_used=vocab))
     prompts = PROMPTS[1:3]
     keys = row_keys(step_key(0, 0), ["a", "b"], 2)
@@ -129,7 +129,7 @@ def test_decoding_with_the_cache_is_the_full_forward(case, temperature):
 
 # ---- the update ----
 
-# Compiling the backward pass is what takes long here.
+# Compiling the backward pass takes long.
 one_of_each = pytest.mark.parametrize("case", [("qwen3", False), pytest.param(("llama", True), marks=pytest.mark.slow)],
                                       ids=named, indirect=True)
 SAMPLES = [[11, 40, 7], [200, 13, 90, 33, 5, 21, 7], [77]]
@@ -137,7 +137,7 @@ ADVANTAGES = np.array([1.2, -0.7, -0.5], np.float32)
 
 
 def plain_loss(case, layers):
-    """-J at ratios near 1, each sample as a row of its own through the uncached forward, summed over tokens."""
+    """-J at ratios near 1, summed over tokens, each sample as its own row through the uncached forward pass."""
     total, start = 0.0, len(PROMPTS[1]) - 1
     logits = forward(case.params, {**case.adapter, "layers": layers}, *padded([PROMPTS[1] + ids for ids in SAMPLES]), case.cfg)
     for row, ids, advantage in zip(logits, SAMPLES, ADVANTAGES, strict=True):
@@ -148,7 +148,7 @@ def plain_loss(case, layers):
 
 
 def packed(case, adapter):
-    """(loss, gradient) of the same samples as the update makes them; the sampler's log-probabilities are the model's own."""
+    """(loss value, gradient) of the same samples by the update; the sampler's log-probabilities are the model's."""
     own = []
     for ids in SAMPLES:
         rows = our_logits(case, adapter, PROMPTS[1] + ids)[len(PROMPTS[1]) - 1 : -1].astype(np.float64)
@@ -160,14 +160,14 @@ def packed(case, adapter):
 
 
 def assert_close(a, b, rtol):
-    """Two gradients differ by at most rtol of the larger one's norm, and are not nothing."""
+    """Two non-zero gradients differ by at most rtol of the norm of b."""
     norm = lambda tree: np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(tree)))  # noqa: E731
     assert norm(b) > 0 and norm(jax.tree.map(lambda x, y: x - y, a, b)) <= rtol * norm(b)
 
 
 @one_of_each
 def test_packed_gradient_is_the_plain_gradient(case):
-    """Loss and gradient of the packed group are those of separate, unshared rows."""
+    """Loss and gradient of the packed group are those of separate rows."""
     want = jax.jit(jax.value_and_grad(partial(plain_loss, case)))(case.adapter["layers"])
     got = packed(case, case.adapter)
 
@@ -178,7 +178,7 @@ def test_packed_gradient_is_the_plain_gradient(case):
 
 @one_of_each
 def test_only_named_projections_have_a_gradient(case):
-    """With targets the gradient is that of the full adapter at the same place, cut to the named projections."""
+    """The gradient of an adapter on two projections is that of the full adapter, for those two."""
     names = ("v_proj", "down_proj")
     kept = [{part: {name: p for name, p in group.items() if name in names} for part, group in layer.items()}
             for layer in case.adapter["layers"]]
@@ -196,7 +196,7 @@ def test_only_named_projections_have_a_gradient(case):
 
 @pytest.mark.parametrize("targets", [PROJECTIONS, ("q_proj", "up_proj")], ids=["all", "two"])
 def test_peft_and_a_merge_give_our_logits(case, tmp_path, targets):
-    """peft loads our folder, and transformers a merged checkpoint, to the logits of base and adapter here."""
+    """peft with the adapter folder, and transformers with a merged checkpoint, give the same logits."""
     layers = [{part: {name: p for name, p in group.items() if name in targets} for part, group in layer.items()}
               for layer in case.adapter["layers"]]
     adapter = {**case.adapter, "layers": layers}

@@ -1,4 +1,4 @@
-"""Every option of the objective on real steps of a small model: each changes what is trained, and says so in the metrics."""
+"""Every option of the loss, on real steps of a small model: each changes the adapter, and the metrics show it."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ BASE = {"TASKS_PER_STEP": "2", "GROUP": "4", "MAX_NEW_TOKENS": "40", "TASK_NAMES
 
 @pytest.fixture(scope="module")
 def train(taught_model):
-    """Two steps from a new adapter, two updates each: (the adapter's values, rows of metrics); each setting is run once."""
+    """Two steps of two updates from a new adapter: (the adapter's values, rows of metrics); equal settings run once."""
     settings = config.load({**BASE, "MODEL": str(taught_model)}, training=True).settings
     source = pretrained.resolve(str(taught_model))
     model, tasks = pretrained.load(source, jnp.float32), load_tasks(settings.data)
@@ -39,9 +39,9 @@ def train(taught_model):
                 state = init_state(lora.init(adapter_key(settings.trainer.seed), model.cfg, 2, 4.0))
                 rows, cursor = [], START
                 for step in range(2):
-                    chosen = [prompts[i] for i in next_tasks(tasks, step, cursor, settings)]
+                    chosen = [prompts[i] for i in next_tasks(len(tasks), step, cursor, settings)]
                     state, groups, metrics = train_step(model, state, chosen, grader, settings, step)
-                    cursor = cursor_after(tasks, len(groups), cursor, settings)
+                    cursor = cursor_after(len(tasks), len(groups), cursor, settings)
                     rows.append(metrics)
                 done[key] = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state.adapter["layers"])]), rows
             return done[key]
@@ -49,18 +49,17 @@ def train(taught_model):
         yield run
 
 
-
 OPTIONS = [{"LOSS": "grpo"}, {"LOSS": "dr_grpo"}, {"LOSS": "gspo"}, {"LOSS": "cispo"}, {"ADVANTAGE": "rloo"},
            {"ADVANTAGE": "passk", "PASS_K": "2"}, {"ADVANTAGE_SCALE": "none"}, {"OVERLONG": "mask"},
            {"ENTROPY_BONUS": "0.05"}, {"KL_BETA": "0.5"}]
-UNSCALED = {"ADVANTAGE_SCALE": "none"}  # right answers of one length are two rewards a group, which the std makes one
+UNSCALED = {"ADVANTAGE_SCALE": "none"}  # the std would hide how far apart the two rewards of a group are
 PENALISE = {**UNSCALED, "OVERLONG": "penalise"}
 DETAILS = [({"LOSS": "gspo"}, {"GSPO_EPS_LOW": "0.5", "GSPO_EPS_HIGH": "0.5"}),
            ({"LOSS": "gspo"}, {"GSPO_EPS_HIGH": "0.5"}), ({"LOSS": "gspo"}, {"GSPO_EPS_LOW": "0.5"}),
            ({"ADVANTAGE": "passk", "PASS_K": "2"}, {"PASS_K": "3"}), ({"ADVANTAGE": "rloo"}, {"ADVANTAGE_SCALE": "std"}),
            (PENALISE, {"OVERLONG_TOKENS": "16"}), (PENALISE, {"OVERLONG_PENALTY": "1"}),
            ({"KL_BETA": "0.5"}, {"KL_BETA": "1"}), ({"ENTROPY_BONUS": "0.05"}, {"ENTROPY_BONUS": "0.1"})]
-FEW_SIGNALS = {"ADVANTAGE": "passk", "PASS_K": "3"}  # of four samples: where two are right, every three hold one
+FEW_SIGNALS = {"ADVANTAGE": "passk", "PASS_K": "3"}  # two right answers of four: any three samples have one, no signal
 
 
 def text(change):
@@ -71,25 +70,25 @@ def text(change):
     *[({}, option) for option in OPTIONS], (UNSCALED, {"OVERLONG": "penalise"}),
     *[pytest.param(*detail, marks=pytest.mark.slow) for detail in DETAILS]], ids=text)
 def test_an_option_changes_what_is_trained(train, base, change):
-    """From the same start on the same samples, the adapter ends somewhere else, by far more than rounding; all is finite."""
+    """From the same adapter and samples, training ends at another adapter, by far more than rounding, and finite."""
     before, after = train(**base)[0], train(**base | change)[0]
     assert np.isfinite(after).all() and np.abs(after - before).max() > 1e-3 * np.abs(before).max()
 
 
 def test_the_same_settings_train_the_same(train):
-    """What the tests above compare is not noise: default and dapo spelt out end in the same bits."""
+    """Repeated runs agree bit for bit, so the differences above are not noise."""
     assert (train()[0] == train(LOSS="dapo", ADVANTAGE="grpo", OVERLONG="keep", EPS_LOW="0.2")[0]).all()
 
 
-def test_the_first_samples_do_not_depend_on_the_objective(train):
-    """Rewards and lengths of the first step are the samples' own, whatever is made of them."""
+def test_the_first_samples_do_not_depend_on_the_loss(train):
+    """Every option has the same rewards and lengths in the first step."""
     for name in ("reward", "pass_rate", "completions/mean_length", "num_tokens", "entropy"):
         assert len({train(**option)[1][0][name] for option in [{}, *OPTIONS]}) == 1, name
 
 
 def test_metrics_of_the_options(train):
-    """kl is there with KL_BETA alone, 0 before the adapter has moved and above it afterwards; the length penalty is logged;
-    masked samples are not trained on."""
+    """kl is logged with KL_BETA only, 0 before the adapter moves and positive afterwards; the length penalty is logged; masked
+    samples are not trained on."""
     plain, kl = train()[1], train(KL_BETA="0.5", UPDATES_PER_BATCH="1")[1]
     assert "kl" not in plain[0] and kl[0]["kl"] == pytest.approx(0, abs=1e-6) and kl[1]["kl"] > 1e-5
     assert "rewards/overlong/mean" not in plain[0] and train(**PENALISE)[1][0]["rewards/overlong/mean"] < 0
@@ -98,16 +97,16 @@ def test_metrics_of_the_options(train):
 
 
 def test_terms_that_need_no_signal_train_on_every_group(train):
-    """Where groups lack signal the KL term and the entropy bonus train on all tokens, the default on those with signal."""
+    """With groups without signal, the KL term and the entropy bonus train on all tokens, the default on fewer."""
     plain, *others = (train(**FEW_SIGNALS, **change)[1] for change in ({}, {"KL_BETA": "0.5"}, {"ENTROPY_BONUS": "0.05"}))
     still = [row for row in plain if row["frac_reward_zero_std"] > 0]
 
     assert still and all(row["trained_tokens"] < 2 * row["num_tokens"] for row in still)
-    assert all(row["trained_tokens"] == 2 * row["num_tokens"] for rows in others for row in rows), "each of the two updates"
+    assert all(row["trained_tokens"] == 2 * row["num_tokens"] for rows in others for row in rows), "two updates"
 
 
 def test_dynamic_sampling_fills_the_step(train):
-    """Where groups lack signal more are sampled, until two have it or the cap is reached; all of them are counted."""
+    """Groups without signal are replaced until two have signal or the cap is reached; all are counted."""
     plain, dynamic = (train(**FEW_SIGNALS, **change)[1] for change in ({}, {"DYNAMIC_SAMPLING": "1", "MAX_SAMPLED_GROUPS": "4"}))
 
     assert any(row["frac_reward_zero_std"] > 0 for row in plain) and "sampled_groups" not in plain[0]

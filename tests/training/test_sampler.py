@@ -1,4 +1,4 @@
-"""The sampler against the uncached forward pass, hand-computed distributions, and itself in other batch shapes."""
+"""The sampler against the uncached forward pass, distributions by hand, and itself in other batches."""
 
 import jax
 import jax.numpy as jnp
@@ -25,14 +25,14 @@ PROMPTS = [small_model.prompt(n) for n in (5, 17, 40)]
 NAMES = ["five", "seventeen", "forty"]
 
 
-def run(prompts=PROMPTS, names=NAMES, samples=3, adapter=None, seed=0, step=0, model=None, slots=0, **sampling):
+def run(prompts=PROMPTS, names=NAMES, samples=3, adapter=None, seed=0, step=0, model=None, min_prompts=0, **sampling):
     keys = row_keys(step_key(seed, step), names, samples)
     sampling = SamplingParams(**{"max_new_tokens": 24, "block": 24, **sampling})
-    return generate(model or small_model.model(), adapter, prompts, samples, sampling, keys, slots)
+    return generate(model or small_model.model(), adapter, prompts, samples, sampling, keys, min_prompts)
 
 
 def logits_of(model, adapter, ids):
-    """fp32 logits (T, V) of one unpadded sequence, ids beyond the tokenizer's shut off."""
+    """fp32 logits (T, V) of one unpadded sequence; -inf for ids that the tokenizer does not have."""
     mask = jnp.arange(64)[None] < len(ids)  # one length for all, so one compile
     tokens = jnp.zeros((1, 64), jnp.int32).at[0, : len(ids)].set(jnp.asarray(ids))
     logits = forward(model.params, adapter, tokens, mask, model.cfg)[0, : len(ids)]
@@ -41,7 +41,7 @@ def logits_of(model, adapter, ids):
 
 @pytest.mark.known_bug(10)
 def test_greedy_equals_argmax_of_the_uncached_forward():
-    """Cached, batched, left-padded greedy decoding picks the uncached argmax; never an id more than 1e-4 below it."""
+    """Cached, batched, left-padded greedy decoding picks the argmax of the uncached logits, within 1e-4."""
     model, adapter = small_model.model(), small_model.adapter()
     out, flips = run(model=model, adapter=adapter, samples=1, temperature=0.0), 0
     for p, prompt in enumerate(PROMPTS):
@@ -57,7 +57,7 @@ def test_greedy_equals_argmax_of_the_uncached_forward():
 @pytest.mark.known_bug(8)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_batched_equals_one_by_one(temperature):
-    """Neighbours, padding and the number of samples do not change a row: ids are equal, logprobs within rounding."""
+    """Neighbours, padding and the number of samples change no row: equal ids, log-probabilities within rounding."""
     together = run(temperature=temperature)
     for p in range(3):
         alone = run(PROMPTS[p : p + 1], NAMES[p : p + 1], samples=2, temperature=temperature)
@@ -67,44 +67,44 @@ def test_batched_equals_one_by_one(temperature):
 
 
 def test_fewer_prompts_run_in_the_programs_of_more():
-    """With slots to spare the rows are those of the prompts alone, no row is made for a slot, and nothing new is compiled."""
+    """With min_prompts the rows are those of the prompts alone, and only one smaller batch size is compiled."""
     prompts, names = PROMPTS[::-1], NAMES[::-1]
     full = run(prompts, names, samples=4, block=8)
     before = decode_block._cache_size(), prefill._cache_size()
-    padded = run(prompts[:2], names[:2], samples=4, block=8, slots=3)
+    padded = run(prompts[:2], names[:2], samples=4, block=8, min_prompts=3)
 
     assert padded.ids_BT.tolist() == full.ids_BT[:8].tolist() and padded.finish_B == full.finish_B[:8]
     assert padded.prompt_B.tolist() == [0] * 4 + [1] * 4 and len(padded.length_B) == 8
-    assert (decode_block._cache_size() - before[0], prefill._cache_size() - before[1]) == (1, 0), "8 rows are a size in use"
+    assert (decode_block._cache_size() - before[0], prefill._cache_size() - before[1]) == (1, 0), "8 rows are a batch size"
 
 
 def test_compaction_changes_nothing():
-    """Dropping finished rows between blocks gives the rows that one large block without dropping gives."""
+    """Dropping finished rows between blocks gives the same rows as one large block."""
     many = dict(samples=4, model=small_model.model(stop_ids=tuple(range(0, 300, 9))))
     dropped, whole = run(block=4, **many), run(block=24, **many)
 
-    assert np.sort(dropped.length_B)[4] <= 12 < dropped.length_B.max(), "some rows end early, or nothing was dropped"
+    assert np.sort(dropped.length_B)[4] <= 12 < dropped.length_B.max(), "some rows must end early, or nothing is dropped"
     assert dropped.ids_BT.tolist() == whole.ids_BT.tolist()
     assert dropped.finish_B == whole.finish_B
 
 
-def test_rows_are_told_of_once_when_they_are_whole():
-    """Each row exactly once, between blocks, with what it has in the end; the short ones before the long ones."""
-    model, told = small_model.model(stop_ids=tuple(range(0, 300, 9))), []
+def test_finished_rows_are_reported_once():
+    """Each row exactly once, between blocks, with its final ids; short rows before long ones."""
+    model, reported = small_model.model(stop_ids=tuple(range(0, 300, 9))), []
     keys = row_keys(step_key(0, 0), NAMES, 4)
 
-    def ended(rows, out):
-        told.append({int(row): out.ids_BT[row].tolist() for row in rows})
+    def finished(rows, out):
+        reported.append({int(row): out.ids_BT[row].tolist() for row in rows})
 
-    out = generate(model, None, PROMPTS, 4, SamplingParams(max_new_tokens=24, block=4), keys, 0, ended)
-    assert sorted(row for rows in told for row in rows) == list(range(12)) and len([rows for rows in told if rows]) > 2
-    assert all(out.ids_BT[row].tolist() == ids for rows in told for row, ids in rows.items())
-    lengths = [out.length_B[row] for rows in told for row in rows]
+    out = generate(model, None, PROMPTS, 4, SamplingParams(max_new_tokens=24, block=4), keys, 0, finished)
+    assert sorted(row for rows in reported for row in rows) == list(range(12)) and len([rows for rows in reported if rows]) > 2
+    assert all(out.ids_BT[row].tolist() == ids for rows in reported for row, ids in rows.items())
+    lengths = [out.length_B[row] for rows in reported for row in rows]
     assert max(lengths[:4]) <= min(lengths[-4:])
 
 
 def test_randomness_is_seed_step_task_and_sample():
-    """Each of the four changes the sample, and nothing else does."""
+    """Each of seed, step and task changes the sample, samples of a task differ, and a repeated call gives the same."""
     base = run(PROMPTS[:1], NAMES[:1])
     again = run(PROMPTS[:1], NAMES[:1])
     others = [run(PROMPTS[:1], NAMES[:1], seed=1), run(PROMPTS[:1], NAMES[:1], step=1), run(PROMPTS[:1], ["other"])]
@@ -117,7 +117,7 @@ def test_randomness_is_seed_step_task_and_sample():
 @pytest.mark.known_bug(10)
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_logprobs_and_entropy_are_those_of_the_forward_at_the_temperature(temperature):
-    """Logprob and entropy of each sampled id equal float64 softmax of the uncached logits over the temperature."""
+    """Log-probability and entropy of each sampled id equal the float64 softmax of the uncached logits / temperature."""
     model, adapter = small_model.model(), small_model.adapter()
     out = run(model=model, adapter=adapter, temperature=temperature)
     for row, (p, length) in enumerate(zip(out.prompt_B, out.length_B, strict=True)):
@@ -131,7 +131,7 @@ def test_logprobs_and_entropy_are_those_of_the_forward_at_the_temperature(temper
 
 
 def test_rows_end_at_the_first_stop_id():
-    """A stop id ends a row, is part of it, and finish says stop; else the row has full length; the rest is zero."""
+    """A stop id ends a row and belongs to it, finish is "stop"; other rows have full length; the rest is zero."""
     out = run(samples=16)
     assert {"stop", "length"} == set(out.finish_B)
     for ids, length, finish in zip(out.ids_BT, out.length_B, out.finish_B, strict=True):
@@ -141,34 +141,34 @@ def test_rows_end_at_the_first_stop_id():
 
 
 def test_unused_embedding_rows_are_never_sampled():
-    """At a temperature that makes all ids nearly equal, none beyond the tokenizer's appears."""
+    """At a temperature that makes all ids nearly equal, no id appears that the tokenizer does not have."""
     out = run(model=small_model.model(stop_ids=(0,)), samples=40, temperature=10.0)
     assert out.ids_BT.max() < small_model.VOCAB_USED and len(np.unique(out.ids_BT)) > 250
 
 
 @pytest.mark.parametrize("V", [5, 128, 300])
-def test_draws_follow_the_distribution(V):
-    """Frequencies of 40,000 draws lie within five standard errors of the softmax; ids without mass are never drawn."""
+def test_inverse_cdf_follows_the_distribution(V):
+    """Frequencies of 40,000 ids are within five standard errors of the probabilities; ids without mass never appear."""
     rng = np.random.default_rng(V)
     mass = rng.random(V) ** 4
     mass[rng.random(V) < 0.3] = 0
     B = 40_000
     mass_BV, u_B = jnp.broadcast_to(jnp.asarray(mass, jnp.float32), (B, V)), jax.random.uniform(jax.random.key(0), (B,))
-    drawn = np.asarray(inverse_cdf(mass_BV.T, u_B))
+    ids = np.asarray(inverse_cdf(mass_BV.T, u_B))
     p = mass / mass.sum()
 
-    assert (np.abs(np.bincount(drawn, minlength=V) / B - p) <= 5 * np.sqrt(p * (1 - p) / B)).all()
+    assert (np.abs(np.bincount(ids, minlength=V) / B - p) <= 5 * np.sqrt(p * (1 - p) / B)).all()
 
 
-def test_draw_at_the_ends():
-    """u = 0 gives the first id with mass, u just below 1 the last, whatever rounding does."""
+def test_inverse_cdf_at_the_ends():
+    """u = 0 gives the first id with mass, u = 1, by rounding, the last."""
     mass = jnp.asarray([[0, 0, 3, 0, 1, 0.0], [0, 1, 0, 0, 0, 0]])
     assert inverse_cdf(mass.T, jnp.asarray([0.0, 0.0])).tolist() == [2, 1]
     assert inverse_cdf(mass.T, jnp.asarray([1.0, 1.0])).tolist() == [4, 1]
 
 
-def test_top_k_and_top_p_on_hand_computed_masses():
-    """Four ids with shares .4 .3 .2 .1: top-k 2 keeps two; top-p .7 keeps two, .71 three, tiny keeps one."""
+def test_top_k_and_top_p_by_hand():
+    """Four ids with shares .4 .3 .2 .1: top-k 2 keeps two; top-p .69 keeps two, .75 three, a tiny one keeps one."""
     mass = jnp.asarray([[0.3, 0.1, 0.4, 0.2]])
     kept = lambda array: (np.asarray(array)[0] > 0).tolist()  # noqa: E731
 
@@ -182,20 +182,20 @@ def test_top_k_and_top_p_on_hand_computed_masses():
 
 @pytest.mark.slow
 def test_top_k_one_is_greedy():
-    """The filters reach the sampler: with one id left, sampling equals greedy; so does a tiny top-p."""
+    """The sampler applies the filters: with top-k 1 or a tiny top-p it is greedy."""
     greedy = run(temperature=0.0, samples=1).ids_BT.tolist()
     assert run(top_k=1, samples=1).ids_BT.tolist() == run(top_p=1e-3, samples=1).ids_BT.tolist() == greedy
     assert run(samples=1).ids_BT.tolist() != greedy
 
 
 def test_row_sizes_are_few_and_cover():
-    """From 64 rows at most nine sizes down to 4; any number of live rows fits one of them with at most half again too many."""
+    """From 64 rows down to 4 at most nine sizes; the next size is at most 1.5 times the number of live rows."""
     sizes = row_sizes(64)
     assert sizes[0] == 64 and min(sizes) == 4 and len(sizes) <= 9
     assert all(min(n for n in sizes if n >= live) <= max(4, 1.5 * live) for live in range(1, 65))
 
 
 def test_too_long_is_refused_before_anything_runs():
-    """Prompt plus completion beyond the model's positions is refused with the numbers and the setting."""
+    """A prompt and completion that exceed the model's positions: the error has both numbers and the setting."""
     with pytest.raises(InputError, match="533 positions.*512.*MAX_NEW_TOKENS=500"):
         run([small_model.prompt(33)], ["long"], max_new_tokens=500)
