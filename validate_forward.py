@@ -2,18 +2,18 @@
 
     python validate_forward.py 0.5B          # the default; or a hub id, a folder, a .gguf file, tiny
 
-Ten prompts of 1 to about 150 tokens run left-padded in one batch and one by one, at fp32 on the CPU: through
-qwen2_jax.py, through transformers, and through a NumPy model written here that keeps norms, softmax and rotary angles in
-float64 too, which transformers does not whatever its dtype.  A last run has float16 weights and must stay finite.
-Prints two tables.  Exit status 1: beyond a limit below; 2: the model or torch cannot be had.  Needs requirements-dev.txt,
-5 to 10 GB of memory and a minute or two at 0.5B.  Not covered: the cache, adapters, the GPU."""
+Ten prompts of 1 to about 150 tokens run in fp32 on the CPU, left-padded in one batch and one by one: through qwen2_jax.py,
+through transformers, and through the NumPy model of this file, all in float64; transformers computes norms, softmax and rotary
+angles in fp32 whatever its dtype.  A last run has float16 weights and must stay finite.  Prints two tables.  Exit status 1: a
+limit below is exceeded; 2: the model or torch is not available.  Needs requirements-dev.txt and, for 0.5B, 5 to 10 GB of memory
+and a minute or two.  Not covered: the cache, adapters, the GPU."""
 
 import os
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before jax is imported: a GPU's fp32 products are not fp32 by default
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before jax is imported; a GPU rounds fp32 products by default
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,15 +25,15 @@ from rl.models.pretrained import ModelError, Source, load, resolve
 
 MAX_LOGIT_DIFFERENCE = 7.8e-5  # ours against transformers
 MAX_ERROR_RATIO = 1.5  # our error over transformers', both against float64
-ROUNDING = 16 * float(np.finfo(np.float32).eps)  # of the largest logit: below this both errors are chance, the ratio too
-VOCAB_CHUNK = 16384  # rows of the head held in float64 at a time
+ROUNDING = 16 * float(np.finfo(np.float32).eps)  # times the largest logit: smaller errors, and their ratio, are chance
+VOCAB_CHUNK = 16384  # rows of the head in float64 at a time
 
 
 class Run(NamedTuple):
     """One model's results for a list of prompts, without padding."""
 
-    hidden: list[list[np.ndarray]]  # [layer + 1][prompt] TD: the embedding, after each layer but the last, after the final norm
-    logits: list[np.ndarray]  # [prompt] TV
+    hidden: list[list[np.ndarray]]  # hidden_TD by layer and prompt; first the embedding, last after the final norm
+    logits: list[np.ndarray]  # logits_TV by prompt
 
 
 # ---- prompts ---------------------------------------------------------------------------------------------------------
@@ -49,11 +49,11 @@ TEXTS = (
     ("翻译成英文。", "递归函数调用自身。🙂 naïve café — “quotes”, \t tabs and\n\n\nblank lines."),
     ("You review code.", "What is wrong here?\n```python\nfor i in range(len(xs)):\n    if xs[i] == 0:\n        del xs[i]\n```"),
 )
-CUTS = (1, 6)  # the first prompt again, cut to so many tokens
+CUTS = (1, 6)  # tokens of the first prompt that make two more prompts
 
 
 def prompts_of(source: Source) -> list[list[int]]:
-    """Token ids of conversations of different length, and of two pieces of one."""
+    """Token ids of conversations of different lengths, and of two beginnings of the first."""
     whole = [source.chat.encode([{"role": "system", "content": system}, {"role": "user", "content": user}])
              for system, user in TEXTS]
     return [whole[0][:n] for n in CUTS] + whole
@@ -66,16 +66,16 @@ def left_padded(prompts: list[list[int]], pad_id: int) -> tuple[np.ndarray, np.n
     return tokens_BT, np.array([[False] * (T - len(ids)) + [True] * len(ids) for ids in prompts])
 
 
-def unpad(array_BTX, mask_BT) -> list[np.ndarray]:
-    """Each row's real tokens."""
-    return [row[mask] for row, mask in zip(np.asarray(array_BTX), mask_BT, strict=True)]
+def unpad(array, mask_BT) -> list[np.ndarray]:
+    """The real tokens of each row of (B, T, ...)."""
+    return [row[mask] for row, mask in zip(np.asarray(array), mask_BT, strict=True)]
 
 
 # ---- the three models ------------------------------------------------------------------------------------------------
 
 
 def our_run(params, cfg: ModelConfig, prompts: list[list[int]], pad_id: int) -> Run:
-    """qwen2_jax.py on one padded batch; the logits come from the jitted whole, the layers from its pieces."""
+    """qwen2_jax.py on one padded batch: hidden states layer by layer, logits from the jitted forward pass."""
     tokens_BT, mask_BT = left_padded(prompts, pad_id)
     x_BTD = params["embed_tokens"][tokens_BT]
     rope, layout = rope_angles(padded_positions(jnp.asarray(mask_BT)), cfg), Causal(jnp.asarray(mask_BT))
@@ -85,13 +85,13 @@ def our_run(params, cfg: ModelConfig, prompts: list[list[int]], pad_id: int) -> 
         hidden.append(unpad(x_BTD, mask_BT))
     final_BTD = rms_norm(x_BTD, params["norm"], cfg.rms_norm_eps)
     hidden[-1] = unpad(final_BTD, mask_BT)
-    if len(prompts) == 1:  # compiling the whole once per length would take longer than all the rest
+    if len(prompts) == 1:  # compiling `forward` for every length would take longer than the rest
         return Run(hidden, [np.asarray(head_logits(params, final_BTD[0]).T)])
     return Run(hidden, unpad(forward(params, None, tokens_BT, mask_BT, cfg), mask_BT))
 
 
 def transformers_run(model, prompts: list[list[int]], pad_id: int) -> Run:
-    """transformers on one padded batch, with positions that start at each row's first token, as in ours."""
+    """transformers on one padded batch, with positions that start at each row's first token."""
     import torch
 
     tokens_BT, mask_BT = left_padded(prompts, pad_id)
@@ -103,22 +103,22 @@ def transformers_run(model, prompts: list[list[int]], pad_id: int) -> Run:
 
 
 def transformers_model(source: Source):
-    """transformers' own reading of a folder; a .gguf file's tensors go into its model under their names."""
+    """The transformers model of a checkpoint folder, or with the tensors of a .gguf file."""
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
     if source.path.is_dir():
         return AutoModelForCausalLM.from_pretrained(source.path, dtype=torch.float32).eval()
-    about = {key: value for key, value in vars(source.cfg).items() if key not in ("attention", "rope_theta", "rope_scaling")}
-    kind, config = (Qwen3ForCausalLM, Qwen3Config) if source.cfg.qk_norm else (Qwen2ForCausalLM, Qwen2Config)
-    model = kind(config(**about, rope_parameters={"rope_type": "default", "rope_theta": source.cfg.rope_theta}))
+    config = {key: value for key, value in vars(source.cfg).items() if key not in ("attention", "rope_theta", "rope_scaling")}
+    Model, Config = (Qwen3ForCausalLM, Qwen3Config) if source.cfg.qk_norm else (Qwen2ForCausalLM, Qwen2Config)
+    model = Model(Config(**config, rope_parameters={"rope_type": "default", "rope_theta": source.cfg.rope_theta}))
     missing, _ = model.load_state_dict({name: torch.tensor(array) for name, array in source.tensors.items()}, strict=False)
     assert set(missing) <= {"lm_head.weight"}, missing
     return model.eval()
 
 
 def float64_run(tensor: Callable[[str], np.ndarray], cfg: ModelConfig, prompts: list[list[int]]) -> Run:
-    """Everything in float64, each prompt by itself; weights are widened layer by layer."""
+    """The model of this file, each prompt by itself; weights are converted to float64 layer by layer."""
     wide = lambda name: np.asarray(tensor(name)).astype(np.float64)  # noqa: E731
     embedding = tensor("model.embed_tokens.weight")
     states = [np.asarray(embedding[ids]).astype(np.float64) for ids in prompts]
@@ -136,7 +136,7 @@ def float64_run(tensor: Callable[[str], np.ndarray], cfg: ModelConfig, prompts: 
 
 
 def layer_tensors(cfg) -> list[str]:
-    """Names of a layer's tensors on the hub."""
+    """Names of a layer's tensors in the checkpoint."""
     names = ["input_layernorm.weight", "post_attention_layernorm.weight", *(f"self_attn.{p}_proj.weight" for p in "qkvo"),
              "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"]
     names += [f"self_attn.{p}_proj.bias" for p in "qkv"] if cfg.attention_bias else []
@@ -149,27 +149,27 @@ def float64_norm(x_TD, weight_D, cfg):
 
 
 def float64_frequencies(cfg):
-    """theta^(-2c/C); with Llama 3's scaling, by wavelength: long ones are stretched, those in the middle in part."""
+    """theta^(-2i/C) for channel pair i; Llama 3's scaling stretches long wavelengths, and medium ones in part."""
     half, scaling = cfg.head_dim // 2, cfg.rope_scaling
-    frequencies = cfg.rope_theta ** (-np.arange(half) / half)
-    for c in range(half if scaling else 0):
-        wavelength = 2 * np.pi / frequencies[c]
+    frequency_c = cfg.rope_theta ** (-np.arange(half) / half)
+    for i in range(half if scaling else 0):
+        wavelength = 2 * np.pi / frequency_c[i]
         longest, shortest = (scaling.original_max_position_embeddings / f for f in (scaling.low_freq_factor,
                                                                                   scaling.high_freq_factor))
         if wavelength > longest:
-            frequencies[c] /= scaling.factor
+            frequency_c[i] /= scaling.factor
         elif wavelength > shortest:
             share = (1 / wavelength - 1 / longest) / (1 / shortest - 1 / longest)
-            frequencies[c] *= share + (1 - share) / scaling.factor
-    return frequencies
+            frequency_c[i] *= share + (1 - share) / scaling.factor
+    return frequency_c
 
 
 def float64_rotated(x_TC, cfg):
-    """Channel pairs (c, c + C/2) as complex numbers, turned by position * frequency."""
+    """Channel pairs (i, i + C/2) as complex numbers, rotated by position * frequency."""
     half = cfg.head_dim // 2
-    angle_TC = np.arange(len(x_TC))[:, None] * float64_frequencies(cfg)
-    turned_TC = (x_TC[:, :half] + 1j * x_TC[:, half:]) * np.exp(1j * angle_TC)
-    return np.concatenate([turned_TC.real, turned_TC.imag], -1)
+    angle_Tc = np.arange(len(x_TC))[:, None] * float64_frequencies(cfg)
+    rotated_Tc = (x_TC[:, :half] + 1j * x_TC[:, half:]) * np.exp(1j * angle_Tc)
+    return np.concatenate([rotated_Tc.real, rotated_Tc.imag], -1)
 
 
 def float64_attention(h_TD, weights, cfg):
@@ -178,11 +178,11 @@ def float64_attention(h_TD, weights, cfg):
     if cfg.qk_norm:
         q, k = (float64_norm(x.reshape(len(x), -1, cfg.head_dim), weights[f"self_attn.{p}_norm.weight"], cfg).reshape(x.shape)
                 for p, x in (("q", q), ("k", k)))
-    C, group = cfg.head_dim, cfg.num_attention_heads // cfg.num_key_value_heads
+    C, G = cfg.head_dim, cfg.num_attention_heads // cfg.num_key_value_heads
     future_TT = np.triu(np.ones((len(h_TD), len(h_TD)), bool), 1)
     heads = []
     for head in range(cfg.num_attention_heads):
-        own, shared = slice(head * C, head * C + C), slice(head // group * C, head // group * C + C)
+        own, shared = slice(head * C, head * C + C), slice(head // G * C, head // G * C + C)
         score_TT = float64_rotated(q[:, own], cfg) @ float64_rotated(k[:, shared], cfg).T / np.sqrt(C)
         score_TT[future_TT] = -np.inf
         weight_TT = np.exp(score_TT - score_TT.max(-1, keepdims=True))
@@ -191,7 +191,7 @@ def float64_attention(h_TD, weights, cfg):
 
 
 def float64_layer(x_TD, weights, cfg):
-    """One transformer layer; weights as on the hub, (out, in)."""
+    """One transformer layer; weights as in the checkpoint, (out, in)."""
     h_TD = float64_norm(x_TD, weights["input_layernorm.weight"], cfg)
     x_TD = x_TD + float64_attention(h_TD, weights, cfg) @ weights["self_attn.o_proj.weight"].T
     h_TD = float64_norm(x_TD, weights["post_attention_layernorm.weight"], cfg)
@@ -203,23 +203,23 @@ def float64_layer(x_TD, weights, cfg):
 
 
 class Report(NamedTuple):
-    """What the tables show; `beyond` has a sentence for each limit that does not hold."""
+    """What the tables show, and a sentence for each limit that is exceeded."""
 
     lengths: list[int]  # tokens of each prompt
     logits: dict[str, list[float]]  # pair of models -> max |difference| by prompt
     hidden: dict[str, list[float]]  # pair of models -> max |difference| over max |value|, by layer
     half_difference: float  # float16 against float64
-    beyond: list[str]
+    exceeded: list[str]
 
 
 def max_difference(one: np.ndarray, other: np.ndarray) -> float:
-    """max |difference|; inf where either is not finite, so that no limit holds for it."""
+    """max |difference|; inf if either has values that are not finite."""
     difference = np.abs(one - other)
     return float(difference.max()) if np.isfinite(difference).all() else float("inf")
 
 
-def in_both_ways(run: Callable[[list], Run], prompts) -> dict[str, Run]:
-    """A model on the padded batch and on each prompt by itself."""
+def batch_and_single(run: Callable[[list], Run], prompts) -> dict[str, Run]:
+    """A model's results on the padded batch and on each prompt by itself."""
     single = [run([ids]) for ids in prompts]
     joined = Run([[states[0] for states in layer] for layer in zip(*(s.hidden for s in single), strict=True)],
                  [s.logits[0] for s in single])
@@ -227,7 +227,7 @@ def in_both_ways(run: Callable[[list], Run], prompts) -> dict[str, Run]:
 
 
 def compare(source: Source) -> Report:
-    """Run all models, one at a time in memory, and judge."""
+    """Run all models, one at a time in memory, and check the limits."""
     prompts, pad_id = prompts_of(source), source.chat.pad_id
 
     def with_params(dtype, run):
@@ -239,8 +239,8 @@ def compare(source: Source) -> Report:
         return run(lambda some: transformers_run(model, some, pad_id))
 
     truth = float64_run(source.tensors.__getitem__, source.cfg, prompts)
-    theirs = with_transformers(lambda run: in_both_ways(run, prompts))
-    ours = with_params(jnp.float32, lambda run: in_both_ways(run, prompts))
+    theirs = with_transformers(lambda run: batch_and_single(run, prompts))
+    ours = with_params(jnp.float32, lambda run: batch_and_single(run, prompts))
     half = with_params(jnp.float16, lambda run: run(prompts))
 
     runs = {"ours": ours, "transformers": theirs, "float64": {"batch": truth, "single": truth}}
@@ -253,22 +253,22 @@ def compare(source: Source) -> Report:
                            for x, y, reference in zip(a.hidden, b.hidden, truth.hidden, strict=True)]
     half_difference = max(map(max_difference, half.logits, truth.logits))
     largest = max(np.abs(x).max() for x in truth.logits)
-    return Report([len(ids) for ids in prompts], logits, hidden, half_difference, judge(logits, half, largest))
+    return Report([len(ids) for ids in prompts], logits, hidden, half_difference, exceeded_limits(logits, half, largest))
 
 
-def judge(logits: dict[str, list[float]], half: Run, largest_logit: float) -> list[str]:
-    """A sentence for each limit that does not hold."""
+def exceeded_limits(logits: dict[str, list[float]], half: Run, largest_logit: float) -> list[str]:
+    """A sentence for each limit that is exceeded."""
     worst = lambda pair: max(max(logits[f"{pair}, {way}"]) for way in ("batch", "single"))  # noqa: E731
     difference, error, their_error = map(worst, ("ours - transformers", "ours - float64", "transformers - float64"))
     allowed = max(MAX_ERROR_RATIO * their_error, ROUNDING * largest_logit)
-    beyond = []
+    exceeded = []
     if not difference <= MAX_LOGIT_DIFFERENCE:
-        beyond.append(f"max |logit difference| to transformers is {difference:.2e}, the limit {MAX_LOGIT_DIFFERENCE:.2e}")
+        exceeded.append(f"max |logit difference| to transformers is {difference:.2e}, the limit {MAX_LOGIT_DIFFERENCE:.2e}")
     if not error <= allowed:
-        beyond.append(f"our error against float64 is {error:.2e}, the limit {allowed:.2e} (transformers' is {their_error:.2e})")
+        exceeded.append(f"our error against float64 is {error:.2e}, the limit {allowed:.2e} (transformers' is {their_error:.2e})")
     if not all(np.isfinite(x).all() for x in [*half.logits, *(x for layer in half.hidden for x in layer)]):
-        beyond.append("the float16 run has values that are not finite")
-    return beyond
+        exceeded.append("the float16 run has values that are not finite")
+    return exceeded
 
 
 def show(report: Report) -> None:
@@ -306,8 +306,8 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     show(report)
-    print("\n".join(f"FAILED: {sentence}" for sentence in report.beyond) or "all limits hold")
-    return 1 if report.beyond else 0
+    print("\n".join(f"FAILED: {sentence}" for sentence in report.exceeded) or "all limits hold")
+    return 1 if report.exceeded else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Where the time of compiled programs goes: a profiler's trace, read operation by operation and sorted by purpose.
+"""Where the time of compiled programs goes: a profiler trace of the CPU, by operation and by kind of operation.
 
-It reads traces of the CPU.  It knows operations and not what is inside of one, and when one ran, not on how many cores."""
+It measures whole operations, not what is inside of them, and when they run, not on how many cores."""
 
 import re
 import tempfile
@@ -17,37 +17,38 @@ PRODUCTS = (LAYERS, HEAD, ATTENTION)
 MIXING, SAMPLING, LOSS, TOKENWISE = "attention but products", "sampling", "loss and optimiser", "layers but products"
 MOVED, UNKNOWN, HOST = "copies and transposes", "unknown", "no operation"
 KINDS = (*PRODUCTS, MIXING, TOKENWISE, SAMPLING, LOSS, MOVED, UNKNOWN, HOST)
-HOW = f"""A moment belongs to the operations that run in it, in equal parts where threads run several; where none does it is
-'{HOST}': Python, and the runtime between two operations. An operation that holds a matrix product, alone or fused with
-others, is all product, what is fused to it included; one that only moves values is '{MOVED}'; any other goes by the
-file whose code asked for it: attention.py; qwen2_jax.py, that is norms, rotation, activation; rl/training/sampler.py; rl/training/update.py or
-rl/training/loss.py. '{UNKNOWN}' are operations of the compiler's own making, and such whose name stands for different things in
-programs that the trace cannot tell apart."""
+HOW = f"""Time in which several threads run operations is divided equally among them; time without any is '{HOST}': Python, and
+the runtime between two operations. An operation that contains a matrix product counts as that product, with all that is fused to
+it; one that only moves values is '{MOVED}'; any other is counted by the file of this repo that asked for it: attention.py;
+qwen2_jax.py (norms, rotation, activation); rl/training/sampler.py; rl/training/loss.py, update.py and optimiser.py. '{UNKNOWN}'
+are operations that the compiler adds, and those whose name means different things in programs that the trace cannot tell
+apart."""
 
-OWN = {"attention.py": MIXING, "qwen2_jax.py": TOKENWISE, "generate.py": SAMPLING, "grpo.py": LOSS, "objectives.py": LOSS}
+OWN = {"attention.py": MIXING, "qwen2_jax.py": TOKENWISE, "rl/training/sampler.py": SAMPLING, "rl/training/loss.py": LOSS,
+       "rl/training/update.py": LOSS, "rl/training/optimiser.py": LOSS}  # kind by the file that asked for an operation
 PRODUCT_OF = {MIXING: ATTENTION, TOKENWISE: LAYERS}
 MOVES = {"bitcast", "broadcast", "concatenate", "constant", "copy", "dynamic-slice", "dynamic-update-slice", "gather",
          "get-tuple-element", "iota", "pad", "parameter", "reshape", "reverse", "slice", "transpose", "tuple"}
-HOLDERS = {"call", "conditional", "while"}  # they run as long as what is in them
+HOLDERS = {"call", "conditional", "while"}  # they run as long as the operations in them
 
 
 class Run(NamedTuple):
-    """One run of an operation, within one run of its program."""
+    """One execution of an operation, in one execution of its program."""
 
     thread: int
     start: float  # ns
     end: float
     op: str
-    program: tuple[str, str]  # its name, and which run of it
+    program: tuple[str, str]  # its name, and the id of this execution
 
 
-class Step(NamedTuple):
-    """A stretch of a thread's time, and what it was for."""
+class Span(NamedTuple):
+    """A span of a thread's time, and what it was for."""
 
     thread: int
     start: float
     end: float
-    purpose: tuple[str | None, str]  # kind, operation without its number; the kind None is of those that only hold others
+    purpose: tuple[str | None, str]  # kind, operation without its number; the kind is None for HOLDERS
 
 
 class Instruction(NamedTuple):
@@ -55,27 +56,27 @@ class Instruction(NamedTuple):
 
     opcode: str
     calls: list[str]  # computations that it runs
-    frame: int  # in the program's table; 0 where no code of ours asked for it
+    frame: int  # its stack frame in the program's table; 0: none
 
 
 class Program(NamedTuple):
-    """A compiled program, as far as it matters here."""
+    """A compiled program."""
 
     name: str
     computations: dict[str, dict[str, Instruction]]
-    frames: dict[int, tuple[str, str]]  # the innermost of our files in a stack of calls, and its function
+    frames: dict[int, tuple[str, str]]  # stack frame -> innermost file of OWN and its function
 
 
 class Profile(NamedTuple):
-    """What one piece of work took, in seconds."""
+    """The time of some work, in seconds."""
 
     wall: float
-    by_kind: dict[str, float]  # they add up to `wall`
+    by_kind: dict[str, float]  # adds up to `wall`
     by_op: Counter  # by purpose
 
 
 def profile(work: Callable[[], object]) -> Profile:
-    """The profile of `work`, of which everything must have been compiled before."""
+    """The profile of `work`, whose programs must be compiled already."""
     with tempfile.TemporaryDirectory() as folder:
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
@@ -84,7 +85,7 @@ def profile(work: Callable[[], object]) -> Profile:
             jax.block_until_ready(work())
             wall = time.perf_counter() - started
         runs = list(read_runs(folder))
-    by_op = seconds_of(steps_of(runs, live_programs()))
+    by_op = seconds_of(spans_of(runs, live_programs()))
     by_kind = {kind: sum(seconds for (found, _), seconds in by_op.items() if found == kind) for kind in KINDS}
     return Profile(wall, by_kind | {HOST: wall - by_op.total()}, by_op)
 
@@ -93,7 +94,7 @@ def profile(work: Callable[[], object]) -> Profile:
 
 
 def read_runs(folder: str) -> Iterator[Run]:
-    """Every run of an operation in the trace in that folder."""
+    """Every execution of an operation in the folder's trace."""
     (path,) = Path(folder).rglob("*.xplane.pb")
     lines = [line for plane in jax.profiler.ProfileData.from_file(str(path)).planes for line in plane.lines]
     for thread, line in enumerate(lines):
@@ -104,29 +105,29 @@ def read_runs(folder: str) -> Iterator[Run]:
                           (stats["hlo_module"], str(stats.get("run_id"))))
 
 
-def steps_of(runs: Iterable[Run], programs: Iterable[Program]) -> Iterator[Step]:
-    """The runs and what they were for.
+def spans_of(runs: Iterable[Run], programs: Iterable[Program]) -> Iterator[Span]:
+    """The executions and what they were for.
 
-    A trace names a program without saying which of its name: it is one of those that have all operations of the run.  Where
-    these differ on what an operation is for, it stays unknown."""
-    together, kinds, purposes = defaultdict(list), [(program.name, kinds_in(program)) for program in programs], {}
+    Several programs may have the name that the trace gives: those with all operations of the execution are considered.  If they
+    disagree on the kind of an operation, it is unknown."""
+    executions, kinds, purposes = defaultdict(list), [(program.name, kinds_in(program)) for program in programs], {}
     for run in runs:
-        together[run.program].append(run)
-    for (name, _), own in together.items():
-        ops = frozenset(run.op for run in own)
+        executions[run.program].append(run)
+    for (name, _), execution in executions.items():
+        ops = frozenset(run.op for run in execution)
         if (name, ops) not in purposes:
-            able = [known for program, known in kinds if program == name and ops <= known.keys()]
-            found = {op: {known[op] for known in able} for op in ops}
+            candidates = [known for program, known in kinds if program == name and ops <= known.keys()]
+            found = {op: {known[op] for known in candidates} for op in ops}
             purposes[name, ops] = {op: (one.pop() if len(one) == 1 else UNKNOWN, re.sub(r"[.\d]+$", "", op))
                                    for op, one in found.items()}
-        yield from (Step(run.thread, run.start, run.end, purposes[name, ops][run.op]) for run in own)
+        yield from (Span(run.thread, run.start, run.end, purposes[name, ops][run.op]) for run in execution)
 
 
-def seconds_of(steps: Iterable[Step]) -> Counter:
-    """Seconds of each purpose: of each moment an equal part to the innermost step of every thread; holders get none."""
+def seconds_of(spans: Iterable[Span]) -> Counter:
+    """Seconds of each purpose: time is divided equally among the innermost spans of all threads; HOLDERS get none."""
     threads = defaultdict(list)
-    for step in steps:
-        threads[step.thread].append(step)
+    for span in spans:
+        threads[span.thread].append(span)
     edges = sorted((at, change, purpose) for own in threads.values() for start, end, purpose in innermost(own) if purpose[0]
                    for at, change in ((start, 1), (end, -1)))
     spent, running, before = Counter(), Counter(), 0.0
@@ -139,38 +140,38 @@ def seconds_of(steps: Iterable[Step]) -> Counter:
     return spent
 
 
-def innermost(steps: Iterable[Step]) -> Iterator[tuple[float, float, tuple]]:
-    """(start, end, purpose) of each stretch of one thread's time in which a step runs and none inside of it."""
+def innermost(spans: Iterable[Span]) -> Iterator[tuple[float, float, tuple]]:
+    """(start, end, purpose) of the time of one thread's spans outside of the spans inside of them."""
     stack, at = [], 0.0
-    for step in [*sorted(steps, key=lambda step: (step.start, -step.end)), None]:
-        while stack and (step is None or stack[-1].end <= step.start):
+    for span in [*sorted(spans, key=lambda span: (span.start, -span.end)), None]:
+        while stack and (span is None or stack[-1].end <= span.start):
             if stack[-1].end > at:
                 yield at, stack[-1].end, stack[-1].purpose
             at = max(at, stack.pop().end)
-        if step:
-            if stack and step.start > at:
-                yield at, step.start, stack[-1].purpose
-            stack.append(step)
-            at = step.start
+        if span:
+            if stack and span.start > at:
+                yield at, span.start, stack[-1].purpose
+            stack.append(span)
+            at = span.start
 
 
 # ---- the programs ----------------------------------------------------------------------------------------------------
 
 
 def live_programs() -> list[Program]:
-    """Every compiled program that this process holds."""
+    """Every compiled program of this process."""
     return [read_program(module.to_string()) for loaded in jax.devices()[0].client.live_executables()
             for module in loaded.hlo_modules()]
 
 
 def kinds_in(program: Program) -> dict[str, str | None]:
-    """The kind of each operation, None where it only holds others."""
+    """The kind of each operation; None for HOLDERS."""
     return {name: kind_of(instruction, program) for instructions in program.computations.values()
             for name, instruction in instructions.items()}
 
 
 def kind_of(instruction: Instruction, program: Program) -> str | None:
-    """What the instruction is for, by what it holds and by the code that asked for it."""
+    """The kind of an instruction, by what it contains and by the file that asked for it."""
     if instruction.opcode in HOLDERS:
         return None
     parts = [instruction, *inside(instruction, program)]
@@ -184,13 +185,13 @@ def kind_of(instruction: Instruction, program: Program) -> str | None:
 
 
 def product_kind(part: Instruction, program: Program) -> str:
-    """Whose matrix product that is."""
+    """The kind of a matrix product."""
     file, function = program.frames.get(part.frame, ("", ""))
     return HEAD if function == "head_logits" else PRODUCT_OF.get(OWN.get(file), UNKNOWN)
 
 
 def inside(instruction: Instruction, program: Program) -> Iterator[Instruction]:
-    """All instructions of the computations that it runs."""
+    """All instructions of the computations that an instruction runs."""
     for name in instruction.calls:
         for part in program.computations.get(name, {}).values():
             yield part
@@ -207,7 +208,7 @@ TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 def read_program(text: str) -> Program:
-    """The program of what XLA prints of it."""
+    """Parse a program as XLA prints it."""
     head, *lines = text.splitlines()
     computations, tables, table, current = {}, {name: {} for name in TABLES}, {}, None
     for line in lines:
@@ -224,7 +225,7 @@ def read_program(text: str) -> Program:
 
 
 def own_frames(tables: dict[str, dict[int, str]]) -> dict[int, tuple[str, str]]:
-    """Of each stack frame the innermost one that lies in a file of ours: (file, function)."""
+    """(file, function) of the innermost frame, from each stack frame outwards, that is in a file of OWN."""
     number = lambda name, row: int((re.search(rf"{name}=(\d+)", row) or "00")[1])  # noqa: E731
     found = {}
     for start in tables["StackFrames"]:
@@ -232,8 +233,8 @@ def own_frames(tables: dict[str, dict[int, str]]) -> dict[int, tuple[str, str]]:
         while frame not in seen and (row := tables["StackFrames"].get(frame)):
             seen.add(frame)
             place = tables["FileLocations"].get(number("file_location_id", row), "")
-            file = Path(tables["FileNames"].get(number("file_name_id", place), "")).name
-            if file in OWN:
+            path = "/" + tables["FileNames"].get(number("file_name_id", place), "")
+            if file := next((name for name in OWN if path.endswith("/" + name)), None):
                 found[start] = file, tables["FunctionNames"].get(number("function_name_id", place), "")
                 break
             frame = number("parent_frame_id", row)

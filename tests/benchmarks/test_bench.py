@@ -1,4 +1,4 @@
-"""benchmarks/bench.py: the arithmetic behind its shares, its arguments, and one whole small run."""
+"""benchmarks/bench.py: the operations behind its shares, its arguments, and one small run."""
 
 import os
 import re
@@ -24,17 +24,17 @@ def run(root, *arguments, **environ):
                           text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
 
 
-def test_the_work_of_a_token_is_what_the_hand_says():
-    """A multiplication and an addition for each weight of the 0.5B's projections, with rank 16 of the adapter too; the head."""
+def test_the_operations_of_a_token_are_those_by_hand():
+    """Two for each weight of the 0.5B's projections, of a rank 16 adapter and of the head."""
     layers = 24 * (896 * 896 * 2 + 896 * 128 * 2 + 3 * 896 * 4864)
     assert layer_flop(SHAPES["0.5B"], 0) == 2 * layers == 715_653_120
     assert layer_flop(SHAPES["0.5B"], 16) == 2 * (layers + 8_798_208)
     assert head_flop(SHAPES["0.5B"]) == 2 * 151_936 * 896
 
 
-def test_prompts_are_work_up_to_what_sampling_feeds():
-    """All tokens but each prompt's last, through all that is read of them: of the last layer keys and values alone; and the
-    sampler's work is that and every sampled token's. By hand, with rank 4 on two projections."""
+def test_operations_of_prompts_and_sampling_by_hand():
+    """Prompts: all tokens but the last, of the last layer only keys and values. Sampling adds every sampled token. With rank 4 on
+    two projections."""
     cfg = small_model.CFG
     D, F, HC, KC = (cfg.hidden_size, cfg.intermediate_size, cfg.num_attention_heads * cfg.head_dim,
                     cfg.num_key_value_heads * cfg.head_dim)
@@ -50,19 +50,19 @@ def test_prompts_are_work_up_to_what_sampling_feeds():
 
 @pytest.fixture
 def nothing_is_measured(monkeypatch):
-    monkeypatch.setattr(bench, "machine_limit", lambda: pytest.fail("it has begun to measure"))
+    monkeypatch.setattr(bench, "machine_limit", lambda: pytest.fail("it started to measure"))
 
 
 @pytest.mark.parametrize("arguments, words", [
     (["--parts", "sampler,magic"], "unknown part 'magic'"), (["--rounds", "0"], "--rounds 0"),
     (["--workload", "nowhere.py"], "no such file"), (["--fast"], "unrecognized"),
-    (["--beside", "nosuchcmd x"], "'nosuchcmd x': there is no such command"), (["--beside", "echo 'x"], "No closing quotation"),
+    (["--beside", "nosuchcmd x"], "'nosuchcmd x': no such command"), (["--beside", "echo 'x"], "No closing quotation"),
     (["--beside", ""], "no such command"), (["--rounds", "1", "--beside", "true"], "between two rounds, and --rounds is 1"),
-    (["--grow", "--parts", "sampler"], "so --parts would do nothing"),
-    (["--grow", "--rounds", "2", "--beside", "true"], "so --rounds, --beside would do nothing")])
+    (["--grow", "--parts", "sampler"], "leave out --parts"),
+    (["--grow", "--rounds", "2", "--beside", "true"], "leave out --rounds, --beside")])
 @pytest.mark.usefixtures("nothing_is_measured")
 def test_wrong_arguments_are_refused(capsys, arguments, words):
-    """One message, exit code 2, before any model."""
+    """One message and exit code 2, before a model is loaded."""
     with pytest.raises(SystemExit) as ended:
         bench.main(arguments)
     said = capsys.readouterr()
@@ -74,11 +74,11 @@ WORK = 'P, G, N = 2, 3, 4\nSYSTEM = "Be brief."\nUSER = "Add."\n'
 
 @pytest.mark.parametrize("text, words", [
     (WORK.replace("SYSTEM", "SISTEM"), "SYSTEM missing"), ("P = 2\nSYSTEM = USER = 'a'\n", "G, N missing"),
-    (WORK.replace("4", "'4'"), "N missing, or of another kind"), (WORK + "def\n", "raised SyntaxError"),
+    (WORK.replace("4", "'4'"), "N missing or of the wrong type"), (WORK + "def\n", "raised SyntaxError"),
     (WORK + "raise SystemExit(0)\n", r"raised SystemExit: 0 \(.*work.py, line 4\)"), (WORK.replace("3", "1"), "GROUP=1")])
 @pytest.mark.usefixtures("nothing_is_measured")
-def test_a_file_that_is_no_workload_is_refused(tmp_path, text, words):
-    """What is missing, of another kind, out of limits, or raised: with the file's name, and sys.exit(0) is no success."""
+def test_a_bad_workload_is_refused(tmp_path, text, words):
+    """The error names the file and what is missing, of the wrong type, out of limits or raised; sys.exit(0) is an error too."""
     (tmp_path / "work.py").write_text(text)
     with pytest.raises(InputError, match=rf"--workload .*work.py(?s:.*){words}"):
         bench.main(["--workload", str(tmp_path / "work.py")])
@@ -90,8 +90,8 @@ def test_a_file_that_is_no_workload_is_refused(tmp_path, text, words):
     ({"N_TASKS": "3", "TASKS_PER_STEP": "4"}, [], "4 tasks a step, but there are 3: lower TASKS_PER_STEP"),
     ({"N_TASKS": "7", "TASKS_PER_STEP": "2"}, ["--grow"], "8 tasks a step, but there are 7: --grow needs more")])
 @pytest.mark.usefixtures("nothing_is_measured")
-def test_tasks_that_the_parts_cannot_use_are_refused(tmp_path, monkeypatch, environ, arguments, words):
-    """Before anything is measured, as training refuses them."""
+def test_unsuitable_tasks_are_refused(tmp_path, monkeypatch, environ, arguments, words):
+    """Before anything is measured."""
     (tmp_path / "train.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n' * 2)
     for name, value in ({"TASKS_FILE": str(tmp_path)} if "TASKS" in environ else {}).items() | environ.items():
         monkeypatch.setenv(name, value)
@@ -100,15 +100,15 @@ def test_tasks_that_the_parts_cannot_use_are_refused(tmp_path, monkeypatch, envi
 
 
 def test_wrong_settings_are_refused(root):
-    """The settings are those of training, and so are their errors."""
+    """Settings and their errors are those of training."""
     done = run(root, GROUP="1")
     assert done.returncode == 2 and "GROUP" in done.stderr
 
 
-def test_an_update_is_cut_as_the_settings_say(monkeypatch):
-    """UPDATE_SAMPLES=3 of groups of 8: three parts a prompt, and the same tokens in all."""
+def test_an_update_is_split_as_the_settings_say(monkeypatch):
+    """UPDATE_SAMPLES=3 splits groups of 8 in three parts with the same tokens in total."""
     seen = []
-    monkeypatch.setattr(bench.update_module, "update", lambda params, state, groups, *rest: seen.append(groups))
+    monkeypatch.setattr(bench, "update", lambda params, state, groups, *rest: seen.append(groups))
     prompts = [Prompt(None, [], small_model.prompt(5, seed=seed)) for seed in (0, 1)]
     for at_once, parts in (("0", [8, 8]), ("3", [3, 3, 2, 3, 3, 2])):
         settings = config.load({"MAX_NEW_TOKENS": "6", "GROUP": "8", "UPDATE_SAMPLES": at_once}).settings
@@ -119,7 +119,7 @@ def test_an_update_is_cut_as_the_settings_say(monkeypatch):
 
 @pytest.mark.slow
 def test_a_small_run_measures_every_part(root, tmp_path):
-    """Each part's line, the workload's shape, a command between two rounds; one that fails ends it with 2."""
+    """A line for each part, the workload's shape, a command between two rounds; exit code 2 if that fails."""
     (tmp_path / "work.py").write_text(WORK)
     done = run(root, "--workload", str(tmp_path / "work.py"), "--rounds", "2", "--beside", "echo the other")
     assert done.returncode == 0, done.stderr
@@ -139,7 +139,7 @@ def test_a_small_run_measures_every_part(root, tmp_path):
 
 @pytest.mark.slow
 def test_a_profile_accounts_for_all_the_time(root):
-    """Sampling and an update, each with a line a kind of which the shares are the whole, little of it unknown, and the rules."""
+    """Sampling and an update each have a line for every kind; shares add up to 100 %, with little unknown; then the rules."""
     done = run(root, "--parts", "profile", "--rounds", "1")
     assert done.returncode == 0, done.stderr
     _, sampler, update = done.stdout.split("  profile: ")

@@ -39,7 +39,7 @@ def test_float64_model_is_transformers_in_double(tmp_path, family, tied):
     source = resolve(str(tmp_path))
     model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
     found = validate.float64_run(source.tensors.__getitem__, source.cfg, PROMPTS)
-    theirs = validate.in_both_ways(partial(validate.transformers_run, model, pad_id=0), PROMPTS)["single"]
+    theirs = validate.batch_and_single(partial(validate.transformers_run, model, pad_id=0), PROMPTS)["single"]
 
     for a, b in zip(found.logits, theirs.logits, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
@@ -129,7 +129,7 @@ def test_limits(ours, error, theirs, half, failures):
     logits = {f"{pair}, {way}": [0.0, value if way == "single" else 0.0]
               for pair, value in pairs.items() for way in ("batch", "single")}
 
-    assert len(validate.judge(logits, run_of(half), 1.0)) == failures
+    assert len(validate.exceeded_limits(logits, run_of(half), 1.0)) == failures
 
 
 def test_chance_in_the_last_bits_is_no_failure():
@@ -137,7 +137,7 @@ def test_chance_in_the_last_bits_is_no_failure():
     logits = {f"{pair}, {way}": [value] for way in ("batch", "single") for pair, value in
               (("ours - transformers", 1e-7), ("ours - float64", 1.2e-7), ("transformers - float64", 3e-8))}
 
-    assert validate.judge(logits, run_of(1.0), 1.0) == []
+    assert validate.exceeded_limits(logits, run_of(1.0), 1.0) == []
 
 
 def test_difference_of_what_is_not_finite():

@@ -80,8 +80,8 @@ def test_the_case_is_not_qwen2(case):
 
 def test_every_layer_and_the_logits_are_those_of_transformers(case):
     """fp32, prompts of 1 to 45 tokens, left-padded in one batch and one by one; the float64 NumPy model agrees too."""
-    runs = {"ours": validate.in_both_ways(partial(validate.our_run, case.params, case.cfg, pad_id=0), PROMPTS),
-            "theirs": validate.in_both_ways(partial(validate.transformers_run, case.theirs, pad_id=0), PROMPTS)}
+    runs = {"ours": validate.batch_and_single(partial(validate.our_run, case.params, case.cfg, pad_id=0), PROMPTS),
+            "theirs": validate.batch_and_single(partial(validate.transformers_run, case.theirs, pad_id=0), PROMPTS)}
     exact = validate.float64_run(case.source.tensors.__getitem__, case.cfg, PROMPTS)
     for way in ("batch", "single"):
         ours, theirs = runs["ours"][way], runs["theirs"][way]
