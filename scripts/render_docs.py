@@ -1,10 +1,7 @@
-"""Write the tables of settings in README.md and NOTES.md from their declarations in rl/settings/declared.py.
+"""Write docs/SETTINGS.md, the page of all settings, from their declarations in rl/settings/declared.py.
 
-    python scripts/render_docs.py            # rewrite what lies between the markers
-    python scripts/render_docs.py --check    # change nothing; exit 1 when a table is stale
-
-The markers are the lines <!-- settings:begin --> and <!-- settings:end -->; the text around them is never touched. A
-missing file or marker ends with exit code 2.
+    python scripts/render_docs.py            # write the page
+    python scripts/render_docs.py --check    # write nothing; exit 1 if the page is missing or out of date
 """
 import sys
 from pathlib import Path
@@ -12,65 +9,60 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rl.settings.declared import LEAVES, SECTIONS, text_of
+from rl.settings.declared import LEAVES, RETIRED, SECTIONS, text_of
 
-BEGIN, END = "<!-- settings:begin -->", "<!-- settings:end -->"
+PAGE = ROOT / "docs" / "SETTINGS.md"
+INTRODUCTION = """# Settings
+
+Written by scripts/render_docs.py from rl/settings/declared.py; edit there.
+
+A setting is an environment variable, or a key of the YAML file that `CONFIG` names; the environment wins. In the file, settings
+may be nested by section or listed flat. Other names are understood in both places. A resumed run (`RESUME`) keeps its settings,
+except those marked in the last column."""
+RETIRED_TEXT = """## No longer settings
+
+These are constants now. Old runs and other trainers' files may still name them: the constant is accepted, any other value is an
+error."""
 
 
 def table(header, rows) -> str:
-    """A Markdown table; a bar inside a cell is escaped."""
+    """A Markdown table; bars and what looks like HTML are escaped."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in line) + " |" for line in lines)
 
 
-def readme_tables() -> str:
-    """What each setting does, by section."""
-    parts = []
+def code(values) -> str:
+    """The values as code, separated by commas."""
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def page() -> str:
+    """The text of docs/SETTINGS.md."""
+    parts = [INTRODUCTION]
     for section, kind in SECTIONS.items():
-        rows = [[f"`{leaf.name.upper()}`", f"`{text_of(leaf.default)}`" if leaf.default != "" else "blank", leaf.limits,
-                 leaf.help] for leaf in LEAVES.values() if leaf.section == section]
-        parts.append(f"**{section}**: {kind.__doc__}\n\n" + table(["variable", "default", "takes", "meaning"], rows))
-    return "\n\n".join(parts)
+        rows = [[code([leaf.name.upper()]), code([f"{section}.{leaf.name}"]), code(leaf.aliases),
+                 code([text_of(leaf.default)]) if leaf.default != "" else "blank", leaf.limits, leaf.help,
+                 "yes" if leaf.on_resume else ""] for leaf in LEAVES.values() if leaf.section == section]
+        header = ["variable", "in YAML", "other names", "default", "takes", "meaning", "may change on RESUME"]
+        parts.append(f"## {section}\n\n{kind.__doc__}\n\n{table(header, rows)}")
+    rows = [[code([old.name.upper()]), code([f"{old.section}.{old.name}"]), code(old.aliases), code([text_of(old.fixed)]),
+             code(old.spellings), old.help] for old in RETIRED.values()]
+    header = ["variable", "in YAML", "other names", "constant", "also accepted", "meaning"]
+    return "\n\n".join([*parts, RETIRED_TEXT, table(header, rows)]) + "\n"
 
 
-def notes_tables() -> str:
-    """How each setting is spelt in YAML and in other trainers, and whether a resumed run may change it."""
-    rows = [[f"`{leaf.name.upper()}`", f"`{leaf.section}.{leaf.name}`", ", ".join(f"`{a}`" for a in leaf.aliases),
-             "yes" if leaf.on_resume else ""] for leaf in LEAVES.values()]
-    return table(["variable", "in YAML", "other names", "may change on RESUME"], rows)
-
-
-def replaced(text: str, tables: str) -> str:
-    """`text` with `tables` between its markers; ValueError unless each marker is there once, in order."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"needs one line {BEGIN} and, below it, one line {END}")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
-
-
-def main(arguments, root=ROOT) -> int:
-    """0: tables written, or fresh under --check; 1: stale under --check; 2: wrong usage, file or marker."""
+def main(arguments, path: Path = PAGE) -> int:
+    """0: page written, or up to date under --check; 1: out of date under --check; 2: wrong usage."""
     if arguments not in ([], ["--check"]):
         print(__doc__)
         return 0 if arguments in (["--help"], ["-h"]) else 2
-    stale, problems = [], []
-    for name, tables in (("README.md", readme_tables()), ("NOTES.md", notes_tables())):
-        try:
-            old = (root / name).read_text(encoding="utf-8")
-            new = replaced(old, tables)
-        except (OSError, ValueError) as error:
-            problems.append(f"{name}: {error}")
-            continue
-        if new != old:
-            stale.append(name)
-            if not arguments:
-                (root / name).write_text(new, encoding="utf-8")
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    if arguments and stale:
-        print(f"stale: {', '.join(stale)}; run python scripts/render_docs.py", file=sys.stderr)
-    return 2 if problems else 1 if arguments and stale else 0
+    text = page()
+    if not arguments:
+        path.write_text(text, encoding="utf-8")
+    elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+        print(f"{path.name} is out of date; run python scripts/render_docs.py", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

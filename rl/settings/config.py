@@ -1,11 +1,10 @@
-"""Settings read from the environment and YAML, checked all at once, and written back into a run.
+"""Settings read from defaults, a YAML file and the environment, checked together, and written into a run's config.yaml.
 
-Default < `CONFIG=file.yaml` < environment variable (the leaf of rl/settings/declared.py in capitals, or one of its aliases). The
-file may nest the leaves by section or list them flat. A blank variable counts as unset, except for a text setting whose
-default is blank (LORA= asks for no adapter). RESUME takes everything from the run's own config.yaml.
+Default < `CONFIG=file.yaml` < environment variable. A variable is called like the setting in rl/settings/declared.py, or one of
+its aliases, in capitals. The file may nest settings by section or list them flat. A blank variable counts as unset, except for a
+text setting whose default is blank (LORA= asks for no adapter). With RESUME all settings come from the run's own config.yaml.
 
-Not checked here: whether a model, an adapter or a task exists. Those who load them say so, before the heavy work.
-"""
+Whether a model, an adapter or a task exists is checked by the code that loads it."""
 
 import json
 import math
@@ -18,18 +17,27 @@ from typing import Any, NamedTuple
 import yaml
 
 from rl.errors import InputError
-from rl.settings import paths
-from rl.settings.checks import keeps, near_misses, training_problems, unread_problems, way_on
-from rl.settings.declared import LEAVES, NAMES, SECTIONS, Kwargs, Leaf, Settings, text_of, value_of
-from rl.settings.paths import as_written, located
-from rl.settings.values import read_mapping, typed
-
-__all__ = ["Loaded", "Settings", "SettingsError", "adopt", "check_training", "chosen", "decide", "dump", "from_run", "listing",
-           "load", "provenance", "recorded"]
+from rl.settings.checks import fixed_on_resume, training_problems, without_effect
+from rl.settings.declared import (
+    LEAVES,
+    NAMES,
+    RETIRED,
+    RETIRED_NAMES,
+    SECTIONS,
+    Kwargs,
+    Leaf,
+    Retired,
+    Settings,
+    text_of,
+    value_of,
+)
+from rl.settings.help import misspelt_variables, what_was_meant
+from rl.settings.paths import resolved_path, with_absolute_paths, with_relative_paths
+from rl.settings.values import is_constant, parse, read_mapping
 
 
 class SettingsError(InputError):
-    """Every problem found in the settings at once, one per line; `problems` lists them."""
+    """Everything wrong with the settings, one line each; `problems` lists the lines."""
 
     def __init__(self, problems):
         self.problems = tuple(problems)
@@ -37,9 +45,9 @@ class SettingsError(InputError):
 
 
 class Loaded(NamedTuple):
-    """Settings, where each came from ("default", "CONFIG <file>", "env <NAME>", "run <folder>"), and warnings.
+    """Settings, the origin of each ("default", "CONFIG <file>", "env <NAME>", "run <folder>"), and warnings.
 
-    `before` has the former value of each setting that a resume changes."""
+    before: the former values of settings that a resume changes."""
     settings: Settings
     origins: dict[str, str]
     warnings: list[str]
@@ -47,112 +55,108 @@ class Loaded(NamedTuple):
 
 
 class Given(NamedTuple):
-    """A value as the user wrote it: `shown` is its spelling in messages, `name` the name used, `place` its source."""
-    leaf: Leaf
-    name: str
+    """A value as the user wrote it."""
+    setting: Leaf | Retired
     value: Any
-    shown: str
-    place: str
+    shown: str     # name and value, for messages
+    origin: str
 
 
-SECTION_ALIASES = {"rewards": "reward", "experiment": "run"}    # as other trainers' files call them
-
-# The parts of a run's config.yaml that record versions and the like, and where settings came from; no settings, so skipped.
-ABOUT, ORIGINS = "about", "origins"
-SWEEP = "sweep"    # a grid for scripts/sweep.py, which reads it; whoever trains by that file trains what the rest says
+SECTION_ALIASES = {"rewards": "reward", "experiment": "run"}    # names in other trainers' files
+ALL_SECTIONS = {*SECTIONS, *(old.section for old in RETIRED.values())}
+ABOUT, ORIGINS = "about", "origins"    # parts of a run's config.yaml that are records, not settings
+SWEEP = "sweep"    # read by scripts/sweep.py only
 OWN_DEFAULT = "this command's default"    # an origin
-PLACES = ("out", "resume")   # where a run lies, not what it is: left out of its config.yaml, which may be moved
+PLACES = ("out", "resume")    # where a run lies; not in its config.yaml, so that it can be moved
 
 
-def load(environ, training=False, own: dict[str, Any] | None = None, nowhere: Collection[str] = ()) -> Loaded:
-    """Settings from the defaults, the CONFIG file and the environment; from the run's own file when RESUME is given.
+def load(environ, training=False, defaults: dict[str, Any] | None = None, unused: Collection[str] = ()) -> Loaded:
+    """Settings from defaults, CONFIG and environment, or from a run if RESUME is set; SettingsError lists all problems.
 
-    With `training` set, what check_training refuses is reported among the other problems, and what train_grpo.py would not read.
-    `own` are the defaults of another command that trains, where they are not the declared ones; `nowhere` are settings that have
-    no place in it, so only their defaults are taken.
-    """
-    problems, own = [], own or {}
-    config = environ.get("CONFIG", "").strip()
-    from_file = _accept(_read_yaml(config, problems), problems, own) if config else {}
-    from_env = _accept(_read_environ(environ), problems, own)
-    chosen = {name: (value, OWN_DEFAULT) for name, value in own.items()} | from_file | from_env
-    problems += _misplaced(chosen, own, nowhere)
-    if "resume" not in nowhere and "resume" in chosen and (folder := chosen["resume"][0]):
-        return from_run(str(paths.place(chosen.get("cache_dir", ("",))[0], "runs", folder)), environ)
-    checks = [training_problems] * training + [unread_problems] * (training and not own)
-    return _finish(chosen, problems, environ, checks)
+    training: also refuse what makes training meaningless, and warn of settings without effect. defaults: those of a command
+    that has its own. unused: settings that this command does not have; giving them is a problem."""
+    problems, defaults = [], defaults or {}
+    file = environ.get("CONFIG", "").strip()
+    given = {name: (value, OWN_DEFAULT) for name, value in defaults.items()}
+    given |= _accepted(_in_file(file, problems), problems, defaults) if file else {}
+    given |= _accepted(_in_environ(environ), problems, defaults)
+    problems += _unused(given, defaults, unused)
+    if "resume" not in unused and "resume" in given and (folder := given["resume"][0]):
+        cache_dir = given["cache_dir"][0] if "cache_dir" in given else ""
+        return _from_run(str(resolved_path(cache_dir, "runs", folder)), environ, training)
+    return _loaded(given, problems, environ, training, proof=bool(defaults))
 
 
-def _misplaced(chosen, own, nowhere) -> list[str]:
-    """The problem with settings that have no place in this command, where some are asked for."""
-    wrong = [f"{name.upper()}={text_of(chosen[name][0])}" for name in nowhere
-             if name in chosen and chosen[name][0] != own.get(name, LEAVES[name].default)]
-    return [f"{', '.join(wrong)}: nothing here for such settings to act on; unset them, or use train_grpo.py"] * bool(wrong)
+def _unused(given, defaults, unused) -> list[str]:
+    """The problem with settings that this command does not have, if any are given."""
+    wrong = [f"{name.upper()}={text_of(given[name][0])}" for name in unused
+             if name in given and given[name][0] != defaults.get(name, LEAVES[name].default)]
+    return [f"{', '.join(wrong)}: no effect in this command; unset them, or use train_grpo.py"] * bool(wrong)
 
 
-def from_run(folder, environ) -> Loaded:
-    """Settings of the run in `folder`; the environment may change the few marked `on_resume` and repeat the others."""
-    problems = []
-    if not _run_file(folder).is_file():
-        parent = next((f" (such as {parent})" for parent in Path(folder).parents if _run_file(parent).is_file()), "")
+def _from_run(folder, environ, training=True) -> Loaded:
+    """Settings of the run in `folder`; the environment may change those marked `on_resume` and repeat the others."""
+    problems, origin = [], f"run {folder}"
+    if not _config_file(folder).is_file():
+        parent = next((f" (such as {parent})" for parent in Path(folder).parents if _config_file(parent).is_file()), "")
         raise SettingsError([f"RESUME={folder}: there is no config.yaml in it; give the folder of a run{parent}"])
-    saved = _accept(_read_yaml(_run_file(folder), problems), problems)
-    saved = {name: (value, f"run {folder}") for name, (value, _) in saved.items()}
-    if config := environ.get("CONFIG", "").strip():
-        problems.append(f"CONFIG={config}: a resumed run takes its settings from {_run_file(folder)}; unset CONFIG")
-    asked = _accept(_read_environ(environ), problems)
-    problems += _forbidden(folder, saved, asked)
+    saved = _accepted(_in_file(_config_file(folder), problems), problems)
+    saved = {name: (value, origin) for name, (value, _) in saved.items()}
+    if file := environ.get("CONFIG", "").strip():
+        problems.append(f"CONFIG={file}: a resumed run takes its settings from {_config_file(folder)}; unset CONFIG")
+    asked = _accepted(_in_environ(environ), problems)
+    problems += _changes_refused(folder, saved, asked)
     changed = {name: given for name, given in asked.items() if LEAVES[name].on_resume}
-    here = {"out": (str(folder), f"run {folder}"), "resume": (str(folder), "env RESUME")}
+    here = {"out": (str(folder), origin), "resume": (str(folder), "env RESUME")}
     kept = {name: saved.get(name, (LEAVES[name].default,))[0] for name in changed}
     before = {name: kept[name] for name, (value, _) in changed.items() if value != kept[name]}
-    return _finish(saved | changed | here, problems, environ, [training_problems])._replace(before=before)
+    return _loaded(saved | changed | here, problems, environ, training)._replace(before=before)
 
 
-def _forbidden(folder, saved, asked) -> list[str]:
-    """What the environment asks of a resumed run that the run cannot give without becoming another run."""
+def _changes_refused(folder, saved, asked) -> list[str]:
+    """The problems with changes that would make it another run."""
     problems = []
     for name, (value, origin) in asked.items():
         kept = saved.get(name, (LEAVES[name].default,))[0]
         if name == "out" and value and Path(value).resolve() != Path(folder).resolve():
             problems.append(f"OUT={value}: the run goes on in {folder}; unset OUT")
-        elif name not in PLACES and value != kept and (why := keeps(name, saved.get("scheduler", ("constant",))[0])):
+        elif name not in PLACES and value != kept and (why := fixed_on_resume(name, saved.get("scheduler", ("constant",))[0])):
             problems.append(f"{origin.removeprefix('env ')}={text_of(value)}: the run has {name.upper()}="
                             f"{text_of(kept)} and {why}; unset the variable, or start a new run")
     return problems
 
 
 def recorded(folder, part=ABOUT) -> dict:
-    """What the config.yaml of a run records beside its settings: about the program (ABOUT), or their ORIGINS."""
-    return yaml.safe_load(_run_file(folder).read_text(encoding="utf-8")).get(part) or {}
+    """What a run's config.yaml records beside the settings: versions and the like (ABOUT), or the settings' ORIGINS."""
+    return yaml.safe_load(_config_file(folder).read_text(encoding="utf-8")).get(part) or {}
 
 
 def decide(loaded: Loaded, name: str, value: Any, why: str) -> Loaded:
-    """The settings with what "auto" came to; `why` is its origin from now on."""
+    """The settings with the value chosen for one that was left on auto; `why` goes into its origin."""
     return loaded._replace(settings=_with(loaded.settings, {name: value}), origins=loaded.origins | {name: f"auto: {why}"})
 
 
-def adopt(loaded: Loaded, values: dict[str, Any], place: str) -> Loaded:
-    """The settings with values that `place`, such as the adapter to start from, fixes; one chosen otherwise is a problem."""
-    problems, brought = [], {}
+def adopt(loaded: Loaded, values: dict[str, Any], origin: str) -> Loaded:
+    """The settings with values fixed by `origin`, such as an adapter; SettingsError if the user set one of them otherwise."""
+    problems, adopted = [], {}
     for name, value in values.items():
         leaf, asked = LEAVES[name], value_of(loaded.settings, name)
         try:
-            brought[name] = value = typed(leaf, value)
+            adopted[name] = value = parse(leaf, value)
         except (ValueError, OverflowError):
-            problems.append(f"{place} has {name.upper()}={text_of(value)}; this program takes {leaf.limits}")
+            problems.append(f"{origin} has {name.upper()}={text_of(value)}; this program takes {leaf.limits}")
             continue
         equal = asked == value or leaf.type is not str and math.isclose(asked, value, rel_tol=1e-6)
         if loaded.origins[name] != "default" and not equal:
-            problems.append(f"{name.upper()}={text_of(asked)} ({loaded.origins[name]}): {place} has {name.upper()}="
+            problems.append(f"{name.upper()}={text_of(asked)} ({loaded.origins[name]}): {origin} has {name.upper()}="
                             f"{text_of(value)} and keeps it; leave {name.upper()} out, or start a new adapter")
     if problems:
         raise SettingsError(problems)
-    return loaded._replace(settings=_with(loaded.settings, brought), origins=loaded.origins | dict.fromkeys(brought, place))
+    return loaded._replace(settings=_with(loaded.settings, adopted), origins=loaded.origins | dict.fromkeys(adopted, origin))
 
 
 def provenance(loaded: Loaded) -> dict[str, str]:
-    """Leaf name -> where its value came from, for all but the defaults; a resumed run keeps what it first recorded."""
+    """Name -> origin of all settings that are not defaults; a resumed run keeps the origins of its start."""
     run = loaded.settings.run.resume
     first, found = recorded(run, ORIGINS) if run else {}, {}
     for name, origin in loaded.origins.items():
@@ -167,34 +171,28 @@ def provenance(loaded: Loaded) -> dict[str, str]:
 
 
 def chosen(loaded: Loaded) -> list[str]:
-    """NAME=value of all that somebody set; of a resumed run first what this resume changes, with the former value."""
+    """NAME=value of the settings that a person set; on a resume those that it changes come first, with the former value."""
     origins = provenance(loaded) if loaded.settings.run.resume else loaded.origins
     names = [name for name, origin in origins.items()
              if origin not in ("default", OWN_DEFAULT) and not origin.startswith("auto")]
-    said = {name: f"{name.upper()}={text_of(value_of(loaded.settings, name))}" for name in names}
-    changed = [f"{said.pop(name)} (was {text_of(value) or 'blank'})" for name, value in loaded.before.items()]
-    return [*changed, *said.values()]
-
-
-def check_training(settings: Settings) -> None:
-    """Refuse settings that each are legal but with which training is meaningless; probes do without this."""
-    if problems := training_problems(settings):
-        raise SettingsError(problems)
+    texts = {name: f"{name.upper()}={text_of(value_of(loaded.settings, name))}" for name in names}
+    changed = [f"{texts.pop(name)} (was {text_of(value) or 'blank'})" for name, value in loaded.before.items()]
+    return [*changed, *texts.values()]
 
 
 def dump(settings: Settings, about: dict | None = None, origins: dict | None = None) -> str:
-    """The settings as YAML by section, readable by CONFIG and RESUME; `about` and `origins` are recorded beside them."""
-    tree, settings = {}, as_written(settings)
+    """The settings as YAML by section, readable by CONFIG and RESUME, with `about` and `origins` as records."""
+    tree, settings = {}, with_relative_paths(settings)
     for leaf in LEAVES.values():
         if leaf.name not in PLACES:
             value = value_of(settings, leaf.name)
             tree.setdefault(leaf.section, {})[leaf.name] = json.loads(value) if leaf.type is Kwargs else value
-    beside = {name: part for name, part in ((ORIGINS, origins), (ABOUT, about)) if part}
-    return yaml.safe_dump(tree | beside, sort_keys=False, allow_unicode=True)
+    records = {name: part for name, part in ((ORIGINS, origins), (ABOUT, about)) if part}
+    return yaml.safe_dump(tree | records, sort_keys=False, allow_unicode=True)
 
 
 def listing(loaded: Loaded) -> str:
-    """One line per setting with its value and its origin, by section."""
+    """A line per setting with value and origin, by section."""
     lines = []
     for section in SECTIONS:
         lines.append(f"{section}:")
@@ -203,87 +201,94 @@ def listing(loaded: Loaded) -> str:
     return "\n".join(lines)
 
 
-def _read_yaml(path, problems) -> list[Given]:
-    """The settings a YAML file gives; what cannot be used is appended to `problems`."""
-    return [given for key, value in read_mapping(path, problems).items() for given in _flatten(path, str(key), value, problems)]
+# ---- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _flatten(path, key, value, problems) -> list[Given]:
-    """The settings under one top-level key: a section's, or the key itself."""
+def _in_file(path, problems) -> list[Given]:
+    """The settings in a YAML file; what cannot be used is added to `problems`."""
+    return [given for key, value in read_mapping(path, problems).items() for given in _in_entry(path, str(key), value, problems)]
+
+
+def _in_entry(path, key, value, problems) -> list[Given]:
+    """The settings of a top-level entry: a whole section, or one setting."""
     if key in (ABOUT, ORIGINS, SWEEP):
         return []
     key = SECTION_ALIASES.get(key, key)
-    if key in SECTIONS and (value is None or isinstance(value, dict)):
-        return [given for name, inner in (value or {}).items()
-                for given in _from_key(path, str(name), inner, key, problems)]
-    if key in SECTIONS and key not in NAMES:
-        problems.append(f"{path}: {key}: {_short(value)}: {key} is a section; nest its settings below it")
+    if key in ALL_SECTIONS and (value is None or isinstance(value, dict)):
+        return [given for name, inner in (value or {}).items() for given in _of_key(path, str(name), inner, key, problems)]
+    if key in ALL_SECTIONS and key not in NAMES:
+        problems.append(f"{path}: {key}: {_shortened(value)}: {key} is a section; nest its settings below it")
         return []
-    return _from_key(path, key, value, None, problems)
+    return _of_key(path, key, value, None, problems)
 
 
-def _from_key(path, key, value, section, problems) -> list[Given]:
-    """The setting that `key` names, unless it is unknown, in the wrong section, or null (which means unset)."""
+def _of_key(path, key, value, section, problems) -> list[Given]:
+    """The setting called `key`; none if it is unknown, in the wrong section, or null, which means unset."""
     where = f"{path}: {section}." if section else f"{path}: "
-    leaf = NAMES.get(key)
-    if leaf is None:
-        problems.append(f"{where}{key}: unknown setting; {way_on(key, section)}")
-    elif section not in (None, leaf.section):
-        problems.append(f"{where}{key}: {leaf.name} is in section {leaf.section}; move it there, or to the top level")
+    setting = NAMES.get(key) or RETIRED_NAMES.get(key)
+    if setting is None:
+        problems.append(f"{where}{key}: unknown setting; {what_was_meant(key, section)}")
+    elif section not in (None, setting.section):
+        problems.append(f"{where}{key}: {setting.name} is in section {setting.section}; move it there, or to the top level")
     elif value is not None:
-        return [Given(leaf, key, value, f"{where}{key}: {_short(value)}",
-                      f"CONFIG {path}" + (f" ({key})" if key != leaf.name else ""))]
+        alias = f" ({key})" if key != setting.name else ""
+        return [Given(setting, value, f"{where}{key}: {_shortened(value)}", f"CONFIG {path}{alias}")]
     return []
 
 
-def _read_environ(environ) -> list[Given]:
-    """The settings the environment gives."""
-    found = [(name, leaf, environ[name.upper()].strip()) for name, leaf in NAMES.items() if name.upper() in environ]
-    return [Given(leaf, name, value, f"{name.upper()}={_short(value)}", f"env {name.upper()}")
-            for name, leaf, value in found if value or (leaf.type is str and leaf.default == "")]
+def _in_environ(environ) -> list[Given]:
+    """The settings in the environment."""
+    found = [(name.upper(), setting, environ[name.upper()].strip()) for name, setting in (NAMES | RETIRED_NAMES).items()
+             if name.upper() in environ]
+    return [Given(setting, value, f"{name}={_shortened(value)}", f"env {name}") for name, setting, value in found
+            if value or isinstance(setting, Leaf) and setting.type is str and setting.default == ""]
 
 
-def _accept(givens, problems, own=MappingProxyType({})) -> dict[str, tuple[Any, str]]:
-    """Leaf name -> (typed value, place); bad values, and two spellings of one setting that disagree, are problems.
-
-    `own` are the defaults that are not the declared ones."""
+def _accepted(givens, problems, defaults=MappingProxyType({})) -> dict[str, tuple[Any, str]]:
+    """Name -> (parsed value, origin); values out of limits, and aliases that disagree, are problems."""
     accepted, shown = {}, {}
     for given in givens:
-        leaf = given.leaf
-        try:
-            value = typed(leaf, given.value)
-        except (ValueError, OverflowError):
-            quoted = ", in quotes" if leaf.type is str and not leaf.names and not isinstance(given.value, str) else ""
-            problems.append(f"{given.shown}: {leaf.name.upper()} takes {leaf.limits}{quoted} ({leaf.help}); "
-                            f"leave it out for the default, {text_of(own.get(leaf.name, leaf.default)) or 'blank'}")
+        setting, name = given.setting, given.setting.name
+        if isinstance(setting, Retired):
+            if not is_constant(setting, given.value):
+                problems.append(f"{given.shown}: {name.upper()} is no longer a setting and is fixed at {text_of(setting.fixed)}: "
+                                f"{setting.help}; remove it")
             continue
-        if leaf.name in accepted and accepted[leaf.name][0] != value:
-            problems.append(f"{given.shown}: contradicts {shown[leaf.name]}, the same setting; keep one")
-        accepted[leaf.name] = value, given.place
-        shown[leaf.name] = given.shown
+        try:
+            value = parse(setting, given.value)
+        except (ValueError, OverflowError):
+            quoted = ", in quotes" if setting.type is str and not setting.names and not isinstance(given.value, str) else ""
+            default = text_of(defaults.get(name, setting.default)) or "blank"
+            problems.append(f"{given.shown}: {name.upper()} takes {setting.limits}{quoted} ({setting.help}); leave it out for "
+                            f"the default, {default}")
+            continue
+        if name in accepted and accepted[name][0] != value:
+            problems.append(f"{given.shown}: contradicts {shown[name]}, the same setting; keep one")
+        accepted[name], shown[name] = (value, given.origin), given.shown
     return accepted
 
 
-def _run_file(folder) -> Path:
+def _config_file(folder) -> Path:
     return Path(folder) / "config.yaml"
 
 
-def _short(value) -> str:
+def _shortened(value) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _finish(chosen, problems, environ, checks) -> Loaded:
-    """Settings with the chosen values; raises everything found wrong."""
-    settings = _with(Settings(), {name: value for name, (value, _) in chosen.items()})
-    if problems := problems + [problem for check in checks for problem in check(settings)]:
+def _loaded(given, problems, environ, training, proof=False) -> Loaded:
+    """The settings with the given values; SettingsError lists all problems."""
+    settings = _with(Settings(), {name: value for name, (value, _) in given.items()})
+    if problems := problems + (training_problems(settings) if training else []):
         raise SettingsError(problems)
-    origins = {name: chosen[name][1] if name in chosen else "default" for name in LEAVES}
-    return Loaded(located(settings), origins, near_misses(environ))
+    origins = {name: given[name][1] if name in given else "default" for name in LEAVES}
+    warnings = misspelt_variables(environ) + (without_effect(settings, proof) if training else [])
+    return Loaded(with_absolute_paths(settings), origins, warnings)
 
 
 def _with(settings: Settings, values: dict[str, Any]) -> Settings:
-    """The settings with these leaves changed."""
+    """The settings with some values replaced."""
     for name, value in values.items():
         section = LEAVES[name].section
         settings = replace(settings, **{section: replace(getattr(settings, section), **{name: value})})

@@ -1,15 +1,15 @@
-"""Where things lie: relative paths under CACHE_DIR where that is set, and the checkpoints inside of a run's folder.
+"""Where relative paths lie when CACHE_DIR is set, and the way back to what the user wrote.
 
-    CACHE_DIR/artifacts/runs      OUT, RESUME and LORA of runs       CACHE_DIR/datasets    TASKS_FILE, provider kwargs ..._path
-    CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/models      a MODEL that is there
-    CACHE_DIR/artifacts/eval      evaluations, files of zero_shot
-    (logs lie in the folder of the run or sweep that they are of: artifacts/sweeps/<name>/logs)
+    CACHE_DIR/artifacts/runs      OUT, RESUME and LORA               CACHE_DIR/datasets    TASKS_FILE, ..._path in PROVIDER_KWARGS
+    CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/models      MODEL, if it exists there
+    CACHE_DIR/artifacts/eval      evaluations, zero-shot files
+    (logs are in the folder of their run or sweep: artifacts/sweeps/<name>/logs)
 
     <run>/checkpoints/step_00025               the latest few
-    <run>/checkpoints/permanent/step_00100     multiples of KEEP_EVERY; in older runs these stand beside the others
+    <run>/checkpoints/permanent/step_00100     multiples of KEEP_EVERY; older runs have these beside the others
 
-With CACHE_DIR blank, and for absolute paths, a path means what it says. A run's config.yaml has the paths as they were before,
-so a cache folder can move. Nothing here reads a file's content."""
+Without CACHE_DIR, and for absolute paths, a path means what it says. A run's config.yaml holds relative paths, so that a cache
+folder can be moved. Nothing here reads a file's content."""
 
 import json
 from dataclasses import replace
@@ -18,59 +18,62 @@ from pathlib import Path
 from rl.settings.declared import Kwargs, Settings
 
 ROOT = Path(__file__).resolve().parents[2]    # the repo
-PLACES = {"runs": "artifacts/runs", "sweeps": "artifacts/sweeps", "eval": "artifacts/eval", "datasets": "datasets",
-          "models": "models"}
+FOLDERS = {"runs": "artifacts/runs", "sweeps": "artifacts/sweeps", "eval": "artifacts/eval", "datasets": "datasets",
+           "models": "models"}
 
 
-def place(cache_dir: str, kind: str, path: str | Path) -> Path:
-    """The path, under the kind's folder of the cache where there is one and the path is relative."""
+def cache_folder(cache_dir: str, kind: str) -> Path:
+    """The folder in CACHE_DIR for one kind of files (a key of FOLDERS); absolute, so that printed paths work from anywhere."""
+    return Path(cache_dir).expanduser().resolve() / FOLDERS[kind]
+
+
+def resolved_path(cache_dir: str, kind: str, path: str | Path) -> Path:
+    """`path`, under the kind's folder in CACHE_DIR if that is set and the path is relative."""
     path = Path(path)
-    return folder_of(cache_dir, kind) / path if cache_dir and not path.expanduser().is_absolute() else path
+    return cache_folder(cache_dir, kind) / path if cache_dir and not path.expanduser().is_absolute() else path
 
 
-def folder_of(cache_dir: str, kind: str) -> Path:
-    """The folder of a kind of things; absolute, so that what is printed can be given back from anywhere."""
-    return Path(cache_dir).expanduser().resolve() / PLACES[kind]
-
-
-def located(settings: Settings) -> Settings:
-    """The settings with their relative paths put under CACHE_DIR."""
+def with_absolute_paths(settings: Settings) -> Settings:
+    """The settings with relative paths resolved under CACHE_DIR."""
     cache = settings.storage.cache_dir
 
-    def under(kind, path, must_be_there=False):
-        found = place(cache, kind, path)
-        return str(found) if path and (found.exists() or not must_be_there) else path
+    def absolute(kind, path, must_exist=False):
+        found = resolved_path(cache, kind, path)
+        return str(found) if path and (found.exists() or not must_exist) else path
 
-    # Names come before files there; and what a resumed run is given as OUT is its folder as it was found.
-    return _with_paths(settings, under, out=not settings.run.resume) if cache else settings
+    # A resumed run's OUT is its folder, which has already been found.
+    return _with_paths(settings, absolute, out=not settings.run.resume) if cache else settings
 
 
-def as_written(settings: Settings) -> Settings:
-    """What `located` was given, as far as paths lie in the cache: relative again."""
+def with_relative_paths(settings: Settings) -> Settings:
+    """The reverse of with_absolute_paths: paths inside CACHE_DIR are relative again."""
     cache = settings.storage.cache_dir
 
-    def short(kind, path, must_be_there=False):
-        inside = Path(path).is_relative_to(folder_of(cache, kind)) and path
-        return str(Path(path).relative_to(folder_of(cache, kind))) if inside else path
+    def relative(kind, path, must_exist=False):
+        folder = cache_folder(cache, kind)
+        return str(Path(path).relative_to(folder)) if path and Path(path).is_relative_to(folder) else path
 
-    return _with_paths(settings, short, out=False) if cache else settings
+    return _with_paths(settings, relative, out=False) if cache else settings
 
 
 def _with_paths(settings, change, out):
+    """The settings with change(kind, path) applied to every path; to OUT only if `out`.
+
+    MODEL and LORA may also be names or paths elsewhere, so they are changed only if they exist in the cache."""
     m, data, reward = settings.model, settings.data, settings.reward
-    model = replace(m, model=change("models", m.model, True), lora=change("runs", m.lora, True))
-    data = replace(data, tasks_file=change("datasets", data.tasks_file), provider_kwargs=_changed(
-        data.provider_kwargs, lambda name, value: change("datasets", value) if name.endswith("_path") else value))
-    reward = replace(reward, reward_kwargs=_changed(
-        reward.reward_kwargs, lambda name, value: change("eval", value) if name == "zero_shot" else value))
+    model = replace(m, model=change("models", m.model, must_exist=True), lora=change("runs", m.lora, must_exist=True))
+    data = replace(data, tasks_file=change("datasets", data.tasks_file), provider_kwargs=_with_texts(
+        data.provider_kwargs, lambda name, text: change("datasets", text) if name.endswith("_path") else text))
+    reward = replace(reward, reward_kwargs=_with_texts(
+        reward.reward_kwargs, lambda name, text: change("eval", text) if name == "zero_shot" else text))
     run = replace(settings.run, out=change("runs", settings.run.out)) if out else settings.run
     return replace(settings, model=model, data=data, reward=reward, run=run)
 
 
-def _changed(kwargs: Kwargs, change) -> Kwargs:
-    """The mapping with `change(name, text)` in place of each text in it, however deep."""
-    def inside(name, value):
+def _with_texts(kwargs: Kwargs, change) -> Kwargs:
+    """The mapping with change(name, text) in place of every text in it, at any depth."""
+    def changed(name, value):
         if isinstance(value, dict):
-            return {inner: inside(inner, part) for inner, part in value.items()}
+            return {inner: changed(inner, part) for inner, part in value.items()}
         return change(name, value) if isinstance(value, str) else value
-    return Kwargs(json.dumps(inside("", json.loads(kwargs)), sort_keys=True))
+    return Kwargs(json.dumps(changed("", json.loads(kwargs)), sort_keys=True))

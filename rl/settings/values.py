@@ -1,4 +1,4 @@
-"""What a user wrote as a value: text or YAML into the setting's type and limits, and a YAML file as a mapping."""
+"""From text or YAML to a setting's value, checked against type and limits; and a YAML file as a mapping."""
 
 import json
 import re
@@ -7,23 +7,23 @@ from pathlib import Path
 import yaml
 
 from rl.registry import number
-from rl.settings.declared import Kwargs, Leaf
+from rl.settings.declared import Kwargs, Leaf, Retired
 
-WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+SWITCHES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-def typed(leaf: Leaf, value):
-    """`value` as the leaf's type and within its limits, or ValueError."""
+def parse(leaf: Leaf, value):
+    """`value` in the setting's type; ValueError or OverflowError unless it fits type and limits."""
     if leaf.type is bool:
         if isinstance(value, bool):
             return value
-        if str(value).lower() not in WORDS:
+        if str(value).lower() not in SWITCHES:
             raise ValueError
-        return WORDS[str(value).lower()]
+        return SWITCHES[str(value).lower()]
     if leaf.type is Kwargs:
         return Kwargs(mapping_text(value))
     if leaf.names:
-        return _names(leaf.names, value)
+        return _name_list(leaf.names, value)
     if leaf.type is str:
         value = _choice(leaf, value) if leaf.spellings else value
         if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
@@ -32,13 +32,23 @@ def typed(leaf: Leaf, value):
             raise ValueError
         return value
     found = number(leaf.type, value)
-    if not leaf.low <= found <= leaf.high:   # false for NaN too
+    if not leaf.low <= found <= leaf.high:   # also refuses NaN
         raise ValueError
     return found
 
 
+def is_constant(old: Retired, value) -> bool:
+    """Whether `value` is the constant that a retired setting now is, in any of its spellings."""
+    if isinstance(old.fixed, float):
+        try:
+            return number(float, value) == old.fixed
+        except (ValueError, OverflowError):
+            return False
+    return value == old.fixed or _folded(value) in map(_folded, old.spellings)
+
+
 def mapping_text(value) -> str:
-    """A mapping, or its text as YAML or JSON, as JSON text with sorted keys; ValueError where it is none."""
+    """A mapping, or its YAML or JSON text, as JSON text with sorted keys; ValueError for anything else."""
     try:
         found = yaml.safe_load(value) if isinstance(value, str) else value
         if not isinstance(found, dict):
@@ -49,17 +59,17 @@ def mapping_text(value) -> str:
 
 
 def _choice(leaf, value):
-    """The choice that `value` spells, in any case, with or without - and _; anything else as it is."""
-    spelt = {**dict(zip(leaf.choices, leaf.choices, strict=True)), **leaf.spellings}
-    return {_folded(text): choice for text, choice in spelt.items()}.get(_folded(value), value)
+    """The choice that `value` stands for, ignoring case, - and _; unknown values are returned unchanged."""
+    spellings = {**dict(zip(leaf.choices, leaf.choices, strict=True)), **leaf.spellings}
+    return {_folded(text): choice for text, choice in spellings.items()}.get(_folded(value), value)
 
 
 def _folded(text) -> str:
     return re.sub("[-_]", "", str(text)).lower()
 
 
-def _names(known, value) -> str:
-    """A list of known names, as text or as YAML has it, each once: comma-separated and in the order of `known`."""
+def _name_list(known, value) -> str:
+    """A comma-separated text or a list of known names, each once, as comma-separated text in the order of `known`."""
     if not isinstance(value, str | list):
         raise ValueError
     found = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
@@ -72,12 +82,12 @@ def _names(known, value) -> str:
 
 
 class _Yaml(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, where PyYAML would keep the last one, and says where a value is wrong."""
+    """SafeLoader that refuses repeated keys, of which PyYAML would keep the last, and gives the position of every bad value."""
 
     def construct_object(self, node, deep=False):
         try:
             return super().construct_object(node, deep)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:    # such as of a date 2026-13-45
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:    # such as the date 2026-13-45
             raise yaml.constructor.ConstructorError(None, None, f"{node.value!r}: {error}", node.start_mark) from error
 
     def construct_mapping(self, node, deep=False):
@@ -90,31 +100,31 @@ class _Yaml(yaml.SafeLoader):
 
 
 def read_mapping(path: str | Path, problems: list[str]) -> dict:
-    """The file's mapping; where it has none that can be used, {} and a line more in `problems`."""
+    """The mapping in a YAML file; if it cannot be read, {} and one more line in `problems`."""
     try:
         content = Path(path).read_bytes()
         tree = yaml.load(content.decode(), _Yaml)
     except OSError as error:
         problems.append(f"{path}: {error.strerror or error}; give the path of a YAML file of settings")
         return {}
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:    # the last: brackets without end
-        problems.append(f"{path}: not valid YAML: {_said(error, content)}")
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:    # RecursionError: endless brackets
+        problems.append(f"{path}: not valid YAML: {_one_line(error, content)}")
         return {}
     if tree is not None and not isinstance(tree, dict):
-        problems.append(f"{path}: holds a {type(tree).__name__}; write 'name: value' lines, nested by section or not")
+        problems.append(f"{path}: holds a {type(tree).__name__}; write 'name: value' lines, nested by section or flat")
         return {}
     return tree or {}
 
 
-def _said(error: Exception, content: bytes) -> str:
-    """The error on one line, with the line and column in the file."""
+def _one_line(error: Exception, content: bytes) -> str:
+    """The error in one line, with its line and column in the file."""
     if isinstance(error, UnicodeDecodeError):
-        return f"the byte {content[error.start]:#04x} is no UTF-8, at {_place(content[:error.start].decode())}"
-    if isinstance(error, yaml.reader.ReaderError):    # tells the position alone
-        return f"the character {error.character:#04x} cannot stand in YAML, at {_place(content.decode()[:error.position])}"
-    return " ".join(str(error).split()).replace('in "<unicode string>", ', "at ")    # the file's name stands before it
+        return f"byte {content[error.start]:#04x} is not UTF-8, at {_position(content[:error.start].decode())}"
+    if isinstance(error, yaml.reader.ReaderError):    # it gives an offset only
+        return f"character {error.character:#04x} is not allowed in YAML, at {_position(content.decode()[:error.position])}"
+    return " ".join(str(error).split()).replace('in "<unicode string>", ', "at ")    # the message begins with the file's name
 
 
-def _place(before: str) -> str:
-    """Where what follows this text is, in YAML's own words."""
+def _position(before: str) -> str:
+    """Line and column of what follows this text, as YAML's own messages give them."""
     return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"

@@ -1,13 +1,11 @@
-"""scripts/: the generated tables, and what the shell scripts say when something is missing."""
+"""scripts/: the generated page of settings, and what the shell scripts say when something is missing."""
 import os
 import shutil
 import subprocess
 
 import pytest
 
-from rl.settings.declared import LEAVES
-
-PAGE = "before\n<!-- settings:begin -->\nold\n<!-- settings:end -->\nafter\n"
+from rl.settings.declared import LEAVES, RETIRED
 
 
 @pytest.fixture(scope="module")
@@ -15,51 +13,34 @@ def render_docs(load_script):
     return load_script("render_docs")
 
 
-def pages(folder, readme=PAGE, notes=PAGE):
-    (folder / "README.md").write_text(readme)
-    (folder / "NOTES.md").write_text(notes)
-    return folder
+def test_the_page_is_checked_written_and_then_fresh(render_docs, tmp_path, capsys):
+    """--check fails on a missing or stale page without touching it; a run without it writes the page."""
+    path = tmp_path / "SETTINGS.md"
+
+    assert render_docs.main(["--check"], path) == 1 and not path.exists()
+    path.write_text("old")
+    assert render_docs.main(["--check"], path) == 1 and path.read_text() == "old"
+    assert "SETTINGS.md is out of date; run python scripts/render_docs.py" in capsys.readouterr().err
+    assert render_docs.main([], path) == 0 and path.read_text() == render_docs.page()
+    assert render_docs.main(["--check"], path) == 0
 
 
-def test_tables_are_checked_written_and_then_fresh(render_docs, tmp_path):
-    """--check fails on a stale table without touching it; a run without it repairs the table and nothing else."""
-    folder = pages(tmp_path)
-
-    assert render_docs.main(["--check"], folder) == 1 and (folder / "README.md").read_text() == PAGE
-    assert render_docs.main([], folder) == 0
-    assert render_docs.main(["--check"], folder) == 0
-    text = (folder / "README.md").read_text()
-    assert text.startswith("before\n<!-- settings:begin -->\n") and text.endswith("<!-- settings:end -->\nafter\n")
-    assert "\nold\n" not in text
+def test_the_page_in_the_repo_is_fresh(render_docs):
+    """What declared.py says is what a reader finds."""
+    assert render_docs.main(["--check"]) == 0
 
 
-def test_tables_name_every_setting_and_alias(render_docs):
-    """Nothing that can be set is undocumented."""
-    for leaf in LEAVES.values():
-        assert f"| `{leaf.name.upper()}` |" in render_docs.readme_tables() and leaf.help in render_docs.readme_tables()
-        assert f"`{leaf.section}.{leaf.name}`" in render_docs.notes_tables()
-        assert all(f"`{alias}`" in render_docs.notes_tables() for alias in leaf.aliases)
+def test_the_page_names_every_setting_and_alias(render_docs):
+    """Nothing that can be set is undocumented, nor what could be set once."""
+    page = render_docs.page()
+    for setting in (*LEAVES.values(), *RETIRED.values()):
+        assert f"| `{setting.name.upper()}` | `{setting.section}.{setting.name}` |" in page
+        assert setting.help.replace("<", "&lt;") in page and all(f"`{alias}`" in page for alias in setting.aliases)
 
 
-@pytest.mark.parametrize("readme", ["no markers", "<!-- settings:begin -->", PAGE + PAGE,
-                                    "<!-- settings:end -->\n<!-- settings:begin -->\n"])
-def test_missing_or_doubled_markers_are_errors(render_docs, tmp_path, readme, capsys):
-    """A page that lost its markers fails the check instead of passing as fresh."""
-    assert render_docs.main(["--check"], pages(tmp_path, readme=readme)) == 2
-    assert "README.md: needs one line <!-- settings:begin -->" in capsys.readouterr().err
-
-
-def test_missing_page_is_an_error(render_docs, tmp_path, capsys):
-    """A deleted page fails the check."""
-    pages(tmp_path)
-    (tmp_path / "NOTES.md").unlink()
-
-    assert render_docs.main(["--check"], tmp_path) == 2 and "NOTES.md" in capsys.readouterr().err
-
-
-def test_unknown_argument_is_refused(render_docs, capsys):
-    """A misspelt --check must not rewrite the pages."""
-    assert render_docs.main(["--chek"]) == 2
+def test_unknown_argument_is_refused(render_docs, tmp_path):
+    """A misspelt --check must not write the page."""
+    assert render_docs.main(["--chek"], tmp_path / "SETTINGS.md") == 2 and not any(tmp_path.iterdir())
 
 
 def copy_of_scripts(root, tmp_path):

@@ -65,6 +65,7 @@ def test_wandb_gets_every_step_and_stays_offline(tmp_path, monkeypatch):
     run.mkdir()
     tracked("wandb", run)
     init = fake.calls[0][2]
+    assert init["settings"] == {"console": "off"}, "no key: the package finds that itself"
     assert (init["mode"], init["dir"], init["config"], init["resume"]) == ("offline", str(run), {"steps": 3}, "allow")
     assert init["id"] == "2026-my-run-20260102030405"
     assert fake.calls[1:] == [*[("log", ({"reward": step / 2, "skipped_steps": 0.0}, step), {}) for step in (1, 2, 3)],
@@ -83,7 +84,7 @@ def test_a_tracker_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys, bro
     tracked("wandb", tmp_path)
     said = capsys.readouterr().out
     assert said.count("\n") == 1
-    assert said.startswith("warning: TRACKER=wandb failed and is off from here on (ConnectionError: no such host); metrics.jsonl")
+    assert said.startswith("warning: TRACKER=wandb failed and is off from now on (ConnectionError: no such host); metrics.jsonl")
     assert [name for name, *_ in fake.calls].count(broken) == 1 and fake.calls[-1][0] == broken
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rl.rewards.setup import objective_of_rewards
+from rl.rewards.setup import checked_combiner
 from rl.run.files import read_rows
 from rl.settings import config
 from rl.settings.declared import NAMES, Settings
@@ -25,7 +25,7 @@ def test_each_file_is_read_whole(path):
     """No unknown key, no setting that cannot act, and rewards that exist."""
     loaded = config.load({"CONFIG": str(path)}, training=True)
 
-    assert not loaded.warnings and objective_of_rewards(loaded.settings).reward_names()
+    assert not loaded.warnings and checked_combiner(loaded.settings).reward_names()
 
 
 def test_the_reference_is_the_default_on_all_tasks():

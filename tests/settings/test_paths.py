@@ -1,21 +1,20 @@
-"""Where things lie: CACHE_DIR's places, what a run records of them, names of tokens, permanent checkpoints."""
+"""Where things lie: the folders of CACHE_DIR, what a run records of them, permanent checkpoints; and the hub's token."""
 
 import json
+import os
+import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from rl import command
-from rl.errors import InputError
-from rl.models import pretrained
-from rl.rewards.setup import objective_of_rewards
-from rl.run import tracker
 from rl.run.files import checkpoint_folder, checkpoints, lasting_checkpoints
 from rl.settings import config
 from rl.settings.declared import Settings
-from rl.settings.paths import as_written, located
-from tests.run.test_tracker import FakeWandb
+from rl.settings.paths import ROOT, with_absolute_paths, with_relative_paths
 
 KWARGS = {"math_path": "math", "levels": [1], "deep": {"gsm8k_path": "/abs/gsm8k"}}
 
@@ -38,7 +37,8 @@ def test_without_a_cache_paths_mean_what_they_say():
     """The default changes nothing, and nothing is looked up on the disk."""
     found = load(tasks_file="gsm8k", out="x", model="mine", lora="old", provider_kwargs=json.dumps(KWARGS))
     assert (found.data.tasks_file, found.run.out, found.model.model, found.model.lora) == ("gsm8k", "x", "mine", "old")
-    assert json.loads(found.data.provider_kwargs) == KWARGS and located(Settings()) == Settings() == as_written(Settings())
+    assert json.loads(found.data.provider_kwargs) == KWARGS
+    assert with_absolute_paths(Settings()) == Settings() == with_relative_paths(Settings())
 
 
 def test_relative_paths_lie_in_the_cache(cache):
@@ -72,33 +72,41 @@ def test_a_run_records_what_was_written_and_its_cache_may_move(cache, tmp_path):
     assert moved.data.tasks_file == str(tmp_path / "moved/datasets/gsm8k")
 
 
-def test_tokens_come_from_the_variables_that_auth_names(tmp_path, monkeypatch):
-    """HF_TOKEN_ENV's for the hub, and only once it is asked; WANDB_KEY_ENV's for the tracker. Names, never tokens."""
-    asked = []
+ASK = """
+from rl.models.hub import tokenizer_file
+from rl.models.pretrained import resolve
+for ask in (tokenizer_file, resolve):
+    try:
+        ask("owner/gated")
+    except ValueError as error:
+        print(error)
+"""
 
-    def download(repo_id, **named):
-        asked.append((named["local_files_only"], named.get("token")))
-        raise FileNotFoundError("nothing here")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    monkeypatch.setenv("MY_TOKEN", "hf_x")
-    with pytest.raises(pretrained.ModelError):
-        command.find_model(load(model="owner/name", hf_token_env="MY_TOKEN"))
-    assert asked == [(True, None), (False, "hf_x")]
-    counted = load(hf_token_env="MY_TOKEN", combine="additive",
-                   reward_kwargs="{length_penalty_reward: {tokenizer_name: owner/name}}")
-    with pytest.raises(InputError, match="tokenizer 'owner/name': no folder, .*nothing here"):
-        objective_of_rewards(counted)
-    assert asked[2:] == [(True, None), (False, "hf_x")]
-    with pytest.raises(config.SettingsError, match="HF_TOKEN_ENV takes a variable's name"):
-        load(hf_token_env="hf-abc def")
 
-    monkeypatch.setitem(sys.modules, "wandb", fake := FakeWandb())
-    for key in ("k", None):
-        with tracker.Tracker("wandb", tmp_path, key) as tracked:
-            tracked.begin({}, "2026", 0, False)
-    inits = [named["settings"] for call, _, named in fake.calls if call == "init"]
-    assert inits == [{"console": "off", "api_key": "k"}, {"console": "off"}]
-    assert load().auth.wandb_key_env == "WANDB_API_KEY"
+def test_the_hubs_token_is_sent(tmp_path):
+    """HF_TOKEN, the variable of the hub's own library, reaches the hub for a tokenizer as for a model; without it none does."""
+    sent = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self):
+            if "owner/gated" in self.path:
+                sent.append(self.headers.get("Authorization"))
+            self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HUB_OFFLINE": "0",
+                            "HF_HOME": str(tmp_path), "HF_HUB_CACHE": str(tmp_path / "hub"), "PYTHONPATH": str(ROOT)}
+        for token, header in (("hf_x", "Bearer hf_x"), ("", None)):
+            subprocess.run([sys.executable, "-c", ASK], env=env | {"HF_TOKEN": token}, cwd=tmp_path, check=True, timeout=120)
+            assert len(sent) >= 2 and set(sent) == {header}
+            sent.clear()
+        server.shutdown()
 
 
 def test_checkpoints_are_found_in_both_places(tmp_path):
