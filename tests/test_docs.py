@@ -63,7 +63,8 @@ def test_paths_exist(page):
     named = set(re.findall(rf"(?<![\w./<>-])(?:{'|'.join(TOP)})/[\w./-]*\w", PAGES[page]))
     started = set(re.findall(r"(?<!')\bpython (?!-)(\S+\.(?:py|sh))", PAGES[page]))
 
-    assert not {path for path in named | started if not (ROOT / path).exists()}
+    missing = {path for path in named | started if not (ROOT / path).exists()}
+    assert not missing
 
 
 def test_names_in_code_exist(page):
@@ -72,7 +73,8 @@ def test_names_in_code_exist(page):
         if not re.search(r"\.(py|jsonl?|yaml)$", dotted):
             assert found(dotted), dotted
 
-    assert not set(re.findall(r"`(test_\w+)`", PAGES[page])) - known_tests()
+    missing = set(re.findall(r"`(test_\w+)`", PAGES[page])) - known_tests()
+    assert not missing
 
 
 def found(dotted: str) -> bool:
@@ -107,7 +109,8 @@ def test_variables_exist(page):
     """A setting that was renamed or removed is on no page but the log, which tells of what was."""
     named = re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b(?!\.md)", PAGES[page]) + re.findall(r"\b([A-Z][A-Z0-9_]+)=", PAGES[page])
 
-    assert not set(named) - variables()
+    unknown = set(named) - variables()
+    assert not unknown
 
 
 # ---- docs/OWN_TASKS.md -----------------------------------------------------------------------------------------------
