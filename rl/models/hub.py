@@ -47,14 +47,14 @@ def hub_cache() -> Path | None:
     return LOCAL_CACHE if LOCAL_CACHE.is_dir() else None
 
 
-def snapshot(repo_id: str, patterns: list[str], *, fetch: bool, token: str | None = None) -> Path:
+def snapshot(repo_id: str, patterns: list[str], *, fetch: bool) -> Path:
     """The folder of a repository with the files that match; without `fetch` the cached one, complete or not, without network.
 
-    token: None or "" uses the one that the hub's library finds. OSError if nothing is cached; a download can raise anything."""
+    The hub's library finds the token, HF_TOKEN. OSError if nothing is cached; a download can raise anything."""
     from huggingface_hub import snapshot_download  # not hf_hub_download, which retries for 20 s without a network
 
     return Path(snapshot_download(repo_id, cache_dir=hub_cache(), allow_patterns=patterns, etag_timeout=TIMEOUT_S,
-                                  local_files_only=not fetch, token=token or None))
+                                  local_files_only=not fetch))
 
 
 def first_line(error: Exception) -> str:
@@ -62,14 +62,14 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
-def tokenizer_file(name: str, token: str | None = None) -> Path:
+def tokenizer_file(name: str) -> Path:
     """The tokenizer.json of a folder, short name or hub id, downloaded if it is not cached; InputError if there is none."""
     folder = TINY if name == "tiny" else Path(name).expanduser()
     if folder.is_dir():
         return folder / "tokenizer.json"
     for fetch in (False, True):
         try:
-            file = snapshot(hub_name(name), ["tokenizer.json"], fetch=fetch, token=token) / "tokenizer.json"
+            file = snapshot(hub_name(name), ["tokenizer.json"], fetch=fetch) / "tokenizer.json"
             if file.exists():
                 return file
             reason = "it has no tokenizer.json"

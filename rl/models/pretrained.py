@@ -48,20 +48,19 @@ class Model(NamedTuple):
     chat: Chat
 
 
-def resolve(model: str, fetch: bool = True, token: str | None = None) -> Source:
+def resolve(model: str, fetch: bool = True) -> Source:
     """The checked source of a short name, hub id, folder or .gguf file; ModelError says what is wrong and how to go on.
 
-    Without `fetch` nothing is downloaded, and a model that is not here is an error.  token: the hub's, if not the one that its
-    library finds by itself."""
+    Without `fetch` nothing is downloaded, and a model that is not here is an error."""
     path = Path(model).expanduser()
     if model == "tiny":
         return _open(model, TINY)
     if model in HUB_IDS:
-        return _from_hub(model, HUB_IDS[model], fetch, token)
+        return _from_hub(model, HUB_IDS[model], fetch)
     if path.exists():
         return _open(model, path)
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", model) and not _is_gguf(path):
-        return _from_hub(model, model, fetch, token)
+        return _from_hub(model, model, fetch)
     near = difflib.get_close_matches(model, [*HUB_IDS, "tiny"], 1, 0.5)
     raise ModelError(f"MODEL={model}: no such file or folder, not a short name ({', '.join(HUB_IDS)}, tiny) and not a hub id "
                      "(owner/name)" + (f"; did you mean {near[0]}?" if near else ""))
@@ -142,7 +141,7 @@ def _config(folder: Path) -> ModelConfig:
     return ModelConfig.from_hf(read_json(folder / "config.json"))
 
 
-def _from_hub(name: str, repo_id: str, fetch: bool, token: str | None) -> Source:
+def _from_hub(name: str, repo_id: str, fetch: bool) -> Source:
     """The source in the cache if it is complete, without asking the network; otherwise downloaded."""
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
@@ -157,7 +156,7 @@ def _from_hub(name: str, repo_id: str, fetch: bool, token: str | None) -> Source
     if not fetch and not HF_HUB_OFFLINE:
         raise ModelError(f"{problem}; it is fetched from the hub at first use, or now with:\n  {command}")
     try:
-        folder = snapshot(repo_id, HUB_FILES, fetch=True, token=token)
+        folder = snapshot(repo_id, HUB_FILES, fetch=True)
     except Exception as error:  # no network, unknown name, no access, full disk: the remedies are the same
         reason = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else first_line(error)
         raise ModelError(f"{problem}, and the download failed ({reason}). Three ways on:\n"
