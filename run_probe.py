@@ -1,13 +1,13 @@
 """Score a model, with or without an adapter, on tasks with hidden cases that training never used; or compare two scores.
 
-    N_TASKS=40 python run_probe.py 0.5B                        # the base model, N_SAMPLES=8 samples a task
+    N_TASKS=40 python run_probe.py 0.5B                        # the base model, N_SAMPLES=8 samples per task
     LORA=runs/<name>/checkpoints/step_00600 N_TASKS=40 python run_probe.py 0.5B
     SPLIT=heldout python run_probe.py tiny                     # MODEL= names the model as well
     python run_probe.py --compare base.json adapter.json       # paired: gains with intervals, tasks gained and lost
     python run_probe.py --help                                 # every setting
 
-Writes every sample with its grade and all numbers to OUT, by default runs/probe-<date>-<model>.json. LORA is a PEFT folder,
-a checkpoint folder or an .npz. Not covered: training (train_grpo.py), single questions."""
+Writes every sample with its grade, and all figures, to OUT (default: runs/probe-<date>-<model>.json). LORA is a PEFT folder,
+a checkpoint folder or an .npz. Not covered: training (train_grpo.py), single questions (query.py)."""
 
 import datetime
 import json
@@ -22,7 +22,7 @@ from rl.errors import InputError
 from rl.evaluation.probe import ProbeGrader, for_unseen_prompts, probe
 from rl.evaluation.probe_report import compare, comparison_text, document, probe_text, read
 from rl.models import pretrained
-from rl.rewards.setup import check_rewards, check_tasks, objective_of_rewards, open_judge
+from rl.rewards.setup import check_rewards, check_tasks, checked_combiner, open_judge
 from rl.run.files import write_aside
 from rl.settings import config
 from rl.settings.declared import Settings, values_of
@@ -33,21 +33,21 @@ from rl.training.sampler import check_room, sampling_of
 
 
 def main() -> int:
-    """One probe from settings to its file, or the comparison of two; returns the exit code."""
+    """One probe, or the comparison of two; returns the exit code."""
     arguments = sys.argv[1:]
     if "--compare" in arguments:
         return compare_files([argument for argument in arguments if argument != "--compare"])
     loaded = config.load(os.environ | named_model(arguments))
     settings = loaded.settings
 
-    # Everything that can be wrong is found before the weights are read.
+    # All checks come before the weights are read.
     source, dtype, facts = command.find_model(settings)
     adapter = lora.load(settings.model.lora, source.cfg, model=settings.model.model) if settings.model.lora else None
     tasks = load_tasks(settings.data)
-    graded = for_unseen_prompts(settings)
-    objective = objective_of_rewards(graded)
-    check_tasks(tasks, objective, settings)
-    check_rewards(tasks, objective, graded)
+    grading = for_unseen_prompts(settings)
+    combiner = checked_combiner(grading)
+    check_tasks(tasks, combiner, settings)
+    check_rewards(tasks, combiner, grading)
     prompts = encode_prompts(tasks, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     check_room([prompt.ids for prompt in prompts], settings.generation.max_new_tokens, source.cfg)
     out = report_file(settings)
@@ -56,27 +56,27 @@ def main() -> int:
         graders = ProbeGrader.on(judge, tasks, settings)
         command.announce(loaded, {**facts, "sandbox": judge.description}, file=sys.stderr)
         model = pretrained.load(source, dtype)
-        found = probe(model, adapter, prompts, graders, settings.generation.n_samples, sampling_of(settings),
-                      settings.trainer.seed, settings.trainer.tasks_per_step, tell)
+        probed = probe(model, adapter, prompts, graders, samples=settings.generation.n_samples, sampling=sampling_of(settings),
+                       seed=settings.trainer.seed, tasks_at_once=settings.trainer.tasks_per_step, tell=tell)
 
     about = {"model": model.name, "lora": settings.model.lora, "time": datetime.datetime.now().isoformat(timespec="seconds"),
-             "seconds": found.seconds, "git": command.git_revision(), "sandbox": judge.description, "dtype": str(dtype),
+             "seconds": probed.seconds, "git": command.git_revision(), "sandbox": judge.description, "dtype": str(dtype),
              "settings": values_of(settings)}
-    report = document(about, found.groups, found.entropy, found.rechecked, found.weak)
+    report = document(about, groups=probed.groups, entropy=probed.entropy, rechecked=probed.rechecked, weak=probed.weak)
     write_aside(out, json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
     print(f"{probe_text(report)}\n\nwritten: {out}")
     return 0
 
 
 def named_model(arguments: list[str]) -> dict[str, str]:
-    """The model that the command line names, as the setting it stands for."""
+    """The model that the command line names, as a setting."""
     if len(arguments) > 1:
-        raise InputError(f"{len(arguments)} arguments ({' '.join(arguments)}): give one model; all else is set by variables")
+        raise InputError(f"{len(arguments)} arguments ({' '.join(arguments)}): give one model, and other settings as variables")
     return {"MODEL": arguments[0]} if arguments else {}
 
 
 def report_file(settings: Settings) -> Path:
-    """Where the probe is written; its folder is made, so that a wrong OUT costs no probe."""
+    """Where the probe is written; its folder is made now, so that a wrong OUT fails before the probe."""
     model = re.sub(r"[^\w.-]+", "-", Path(settings.model.model).name)
     out = Path(settings.run.out or command.default_out(settings, f"{model}.json", "probe-"))
     if out.is_dir():
@@ -84,7 +84,7 @@ def report_file(settings: Settings) -> Path:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"OUT={out}: its folder cannot be made ({error.strerror}); choose one you may write to") from error
+        raise InputError(f"OUT={out}: its folder cannot be made ({error.strerror}); choose one that you can write to") from error
     if not os.access(out.parent, os.W_OK):
         raise InputError(f"OUT={out}: its folder cannot be written to; choose another")
     return out
@@ -93,7 +93,7 @@ def report_file(settings: Settings) -> Path:
 def compare_files(paths: list[str]) -> int:
     """Print the paired comparison of two probes' files; returns the exit code."""
     if len(paths) != 2:
-        raise InputError(f"--compare takes two files of earlier probes, before and after; {len(paths)} given")
+        raise InputError(f"--compare takes two files of probes, before and after; {len(paths)} given")
     reports = [read(path) for path in paths]
     names = [" ".join(filter(None, [f"{path}:", report["model"], report["lora"] and f"with {report['lora']}"]))
              for path, report in zip(paths, reports, strict=True)]
@@ -101,7 +101,7 @@ def compare_files(paths: list[str]) -> int:
     return 0
 
 
-# Progress goes to stderr, so that stdout is the report alone.
+# Progress goes to stderr, so that stdout has the report only.
 tell = partial(print, file=sys.stderr, flush=True)
 
 if __name__ == "__main__":

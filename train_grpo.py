@@ -37,7 +37,7 @@ def main() -> int:
     loaded = command.with_adapter(config.load(os.environ, training=True))
     settings = loaded.settings
     tasks, unseen = trainable(settings)
-    if command.asked_for_dry_run(sys.argv[1:]):
+    if "--dry-run" in sys.argv[1:]:
         return command.dry_run(loaded)
 
     # Everything that can be wrong is found before the weights are read.
@@ -53,27 +53,27 @@ def main() -> int:
     command.check_disk(run, source.cfg, settings)
 
     with (Signals() as signals, claimed(run), open_judge(settings) as judge,
-          ProgressDisplay(settings.trainer.steps, settings.evaluation.eval_every) as progress,
-          tracker.Tracker(settings.run.tracker, run, os.environ.get(settings.auth.wandb_key_env)) as tracked):
+          ProgressDisplay(settings.trainer.steps, settings.evaluation.eval_every) as display,
+          tracker.Tracker(settings.run.tracker, run) as tracked):
         grader = grader_of(judge, tasks, settings)
         evaluation = HeldOutEvaluation.on(judge, unseen_prompts, settings)
-        at = start(run, source.cfg, settings)
+        progress = start(run, source.cfg, settings)
         model = pretrained.load(source, dtype)
-        log = RunLog.resume(run, at.step) if settings.run.resume else RunLog(run)
+        log = RunLog.resume(run, progress.step) if settings.run.resume else RunLog(run)
         command.announce(loaded, {"run": str(run), **facts, "sandbox": judge.description, "clip": command.clip_fact(settings),
                                   **command.memory_facts(loaded),
-                                  "trained values": f"{lora.count(at.state.adapter):,}"})
+                                  "trained values": f"{lora.count(progress.state.adapter):,}"})
         command.write_config(run, loaded, judge.description)
-        tracked.begin(values_of(settings), config.recorded(run)["started"], at.step, bool(settings.run.resume))
-        around = RunContext(run, log, signals, progress, tracked, evaluation,
-                                 deadline_after(settings.trainer.max_hours))
+        tracked.begin(values_of(settings), config.recorded(run)["started"], progress.step, bool(settings.run.resume))
+        context = RunContext(run, log, signals, display, tracked, evaluation,
+                             deadline_after(settings.trainer.max_hours), tasks.order)
         try:
             # Step by step: sample, grade, update, log, save.
-            at = train(at, model, tasks, prompts, grader, settings, around)
+            progress = train(progress, model, prompts, grader, settings, context)
         except Interrupted as stop:
             print(f"{stop}: saved step {checkpoint.steps(run)[-1]}; go on with RESUME={run} python train_grpo.py", flush=True)
             return stop.exit_code
-        command.report_end(run, at.step, settings)
+        command.report_end(run, progress.step, settings)
     return 0
 
 

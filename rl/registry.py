@@ -23,39 +23,54 @@ import typing
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple
 
 from rl.errors import InputError
-from rl.rewards.base import Combiner, Reward
-
-if TYPE_CHECKING:    # the sandbox's own command needs no packages
-    pass
-
-
-class DataProvider(Protocol):
-    """What build_data_provider gives: called with TASKS_FILE, all tasks and the names of those held out of training.
-
-    As a pair, or as something with `tasks` and `held_out`; that may also have `left_out` (why -> how many problems) and `batch`
-    (step, tasks a step, seed -> indices into `tasks`), an order of training of its own."""
-
-    def __call__(self, tasks_file: str): ...
-
 
 OBJECTIVE_METHODS = ("reward_names", "combine_rewards")
-# What the caller gives later, when the thing that was built is called.
+# Built-in names and the modules that register them. Named, not imported: those modules import this one, and a run loads only
+# the ones that it uses.
+_WORDS, _GYM = "rl.rewards.words.rewards", "rl.rewards.gym.questions"
+BUILT_IN = {
+    "data provider": {"lc_easy": "tasks.lc_easy_tasks", "reasoning_gym": _GYM,
+                      **dict.fromkeys(("humaneval", "mbpp"), "tasks.code_benchmarks"),
+                      **dict.fromkeys(("gsm8k", "math", "svamp", "gsm8k_math_curriculum"), "tasks.word_problems")},
+    "reward": {"lisp_reward": "rl.rewards.lisp", "reasoning_gym_reward": _GYM,
+               **dict.fromkeys(("format_tag_reward", "gsm8k_correctness_reward", "length_penalty_reward",
+                                "token_utilisation_reward"), _WORDS)},
+    "objective": {"lisp": "rl.rewards.lisp", "reasoning_gym": _GYM,
+                  **dict.fromkeys(("additive", "weighted_length_penalty", "latent"), "rl.rewards.combining")},
+}
+# Modules that people's own files may import under their former names.
+MOVED = {"rl.latent": "rl.rewards.combining", "rl.combining": "rl.rewards.combining", "rl.taskset": "rl.tasks",
+         "rl.words": "rl.rewards.words"}
+# How many positional arguments come later, when the thing that was built is called.
 _KINDS = {"data provider": 1, "reward": 1, "objective": 0}
 _PLUGINS: set[str] = set()    # files that were run
-_REGISTERED: dict[str, dict[str, Callable]] = {kind: {} for kind in _KINDS}
 
 
-def register_data_provider(name: str) -> Callable:
-    """A decorator: the function is the data provider `name` from now on."""
-    return _registers("data provider", name)
+class Registered(NamedTuple):
+    """What stands under a name, and what it declares of itself."""
+
+    made: Callable
+    reads: tuple[str, ...] = ()    # settings that nothing but this reward reads
+    thinking: bool | None = None    # of a provider: whether its prompts ask for thinking; None where that is not known
 
 
-def register_reward(name: str) -> Callable:
-    """A decorator: the function (samples, **kwargs) -> list of numbers is the reward `name` from now on."""
-    return _registers("reward", name)
+_REGISTERED: dict[str, dict[str, Registered]] = {kind: {} for kind in _KINDS}
+
+
+def register_data_provider(name: str, thinking: bool | None = None) -> Callable:
+    """A decorator: the function is the data provider `name` from now on.
+
+    It is called with TASKS_FILE and gives all tasks and the names of those held out of training, as a pair or as a
+    tasks.Provided."""
+    return _registers("data provider", name, thinking=thinking)
+
+
+def register_reward(name: str, reads: Sequence[str] = ()) -> Callable:
+    """A decorator: the function (samples, **kwargs) -> list of numbers, or the class, is the reward `name` from now on."""
+    return _registers("reward", name, reads=tuple(reads))
 
 
 def register_objective(name: str) -> Callable:
@@ -63,34 +78,41 @@ def register_objective(name: str) -> Callable:
     return _registers("objective", name)
 
 
-def build_data_provider(name: str, /, **kwargs) -> DataProvider:
+def build_data_provider(name: str, /, **kwargs) -> Callable:
     """The provider with its kwargs bound; InputError for an unknown name or kwargs that it does not take."""
     made, kwargs = _checked("data provider", name, kwargs)
     return functools.partial(made, **kwargs)
 
 
-def build_reward(name: str, /, **kwargs) -> Reward:
+def build_reward(name: str, /, **kwargs) -> Callable:
     """The reward with its kwargs bound; InputError for an unknown name or kwargs that it does not take."""
     made, kwargs = _checked("reward", name, kwargs)
     if not inspect.isclass(made):
         return functools.partial(made, **kwargs)
     reward = run_outside(f"the reward {name}", made, **kwargs)
     if not callable(reward):
-        raise InputError(f"the reward {name} is a class without __call__(self, samples), so it cannot be asked")
+        raise InputError(f"the reward {name} is a class without __call__(self, samples), so it cannot be called")
     return reward
 
 
-def build_objective(name: str, /, **kwargs) -> Combiner:
+def build_objective(name: str, /, **kwargs):
     """The objective of that name, or of that class path; InputError for an unknown one, or kwargs that it does not take."""
     if ":" not in name:
         made, kwargs = _checked("objective", name, kwargs)
         return run_outside(f"the objective {name}", made, **kwargs)
     made, what = load_class_path(name), f"class_path {name}"
     if lacking := [method for method in OBJECTIVE_METHODS if not callable(getattr(made, method, None))]:
-        raise InputError(f"{what} has no {' and no '.join(lacking)}, which an objective needs (rl/registry.py)")
+        raise InputError(f"{what} has no {' and no '.join(lacking)}, which an objective needs (rl/rewards/base.py)")
     if not inspect.isclass(made):
-        raise InputError(f"{what} is no class but a {type(made).__name__}; name the class, which is made from COMBINE_KWARGS")
+        raise InputError(f"{what} is a {type(made).__name__}, not a class; name the class, which is made from COMBINE_KWARGS")
     return run_outside(what, made, **fitting_kwargs(what, made, kwargs))
+
+
+def declared(kind: str, name: str) -> Registered | None:
+    """What is registered under that name, built-in modules loaded on demand; None for an unknown name."""
+    if name not in _REGISTERED[kind] and (module := BUILT_IN[kind].get(name)):
+        importlib.import_module(module)
+    return _REGISTERED[kind].get(name)
 
 
 def run_outside(what: str, called: Callable, /, *arguments, **kwargs):
@@ -103,13 +125,14 @@ def run_outside(what: str, called: Callable, /, *arguments, **kwargs):
     except (Exception, SystemExit) as error:
         theirs = [at for at in traceback.extract_tb(error.__traceback__) if at.filename != __file__ and at.filename[0] != "<"]
         place = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-        raise InputError(f"{what} raised {type(error).__name__}: {error}{place}") from error
+        moved = f"; it is now {MOVED[error.name]}" if isinstance(error, ImportError) and error.name in MOVED else ""
+        raise InputError(f"{what} raised {type(error).__name__}: {error}{place}{moved}") from error
 
 
 def takes(kind: str, name: str, kwarg: str) -> bool:
     """Whether what is registered under the name has a kwarg of that name; False for an unknown one."""
-    made = _REGISTERED[kind].get(name)
-    return made is not None and kwarg in inspect.signature(made).parameters
+    found = declared(kind, name)
+    return found is not None and kwarg in inspect.signature(found.made).parameters
 
 
 def takers(kind: str, kwarg: str) -> list[str]:
@@ -135,19 +158,19 @@ def load_plugins(files: str) -> None:
 
 def registered(kind: str) -> list[str]:
     """The known names of a kind ("data provider", "reward", "objective"), sorted."""
-    return sorted(_REGISTERED[kind])
+    return sorted({*BUILT_IN[kind], *_REGISTERED[kind]})
 
 
-def _registers(kind, name):
-    if not isinstance(name, str):    # the decorator stands there without one, and would be called with the function
+def _registers(kind, name, **declares):
+    if not isinstance(name, str):    # used without parentheses, the decorator would be called with the function
         raise InputError(f"a {kind} is registered under a name: @register_{kind.replace(' ', '_')}(\"a_name\")")
 
     def register(made):
         known = _REGISTERED[kind].get(name)
-        if known is not None and _origin(known) != _origin(made):
-            raise InputError(f"the {kind} {name} is registered already, by {_origin(known)}; {_origin(made)} needs another "
+        if known is not None and _origin(known.made) != _origin(made):
+            raise InputError(f"the {kind} {name} is registered already, by {_origin(known.made)}; {_origin(made)} needs another "
                              "name")
-        _REGISTERED[kind][name] = made
+        _REGISTERED[kind][name] = Registered(made, **declares)
         return made
     return register
 
@@ -161,10 +184,10 @@ def _origin(made):
 
 def _checked(kind, name, kwargs):
     """What is registered under the name, and the kwargs once they are known to fit it."""
-    known = _REGISTERED[kind]
-    if name not in known:
-        raise InputError(f"no {kind} is called {name!r}{nearest(name, known)}; known are {', '.join(sorted(known)) or 'none'}")
-    return known[name], fitting_kwargs(f"the {kind} {name}", known[name], kwargs, _KINDS[kind])
+    if (found := declared(kind, name)) is None:
+        names = registered(kind)
+        raise InputError(f"no {kind} is called {name!r}{nearest(name, names)}; known are {', '.join(names)}")
+    return found.made, fitting_kwargs(f"the {kind} {name}", found.made, kwargs, _KINDS[kind])
 
 
 @functools.cache

@@ -41,6 +41,7 @@ from model_config import ModelConfig, Spec, param_specs
 from qwen2_jax import head_logits, run_layers
 from rl.errors import InputError
 from rl.models.chat import Chat
+from rl.rewards.base import Completion
 from rl.rewards.lisp import ProgramGrader, score_style
 from rl.sandbox import Sandbox
 from rl.settings.declared import DataSettings
@@ -153,7 +154,8 @@ def check_answers(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> None
     problems = []
     with Sandbox() as sandbox:
         for seed in CASE_SEEDS:
-            grades = ProgramGrader(sandbox, tasks, 0.5, seed).grade([(task, answer_text(answer.source)) for task, answer in pairs])
+            grader = ProgramGrader(sandbox, tasks, style_weight=0.5, case_seed=seed)
+            grades = grader.grade([Completion(task, answer_text(answer.source)) for task, answer in pairs])
             problems += [f"{task.name}: {'right' if answer.right else 'wrong'}, but {grade.verdict}:\n{answer.source}"
                          for (task, answer), grade in zip(pairs, grades, strict=True) if grade.correct != answer.right]
     if problems:
@@ -243,9 +245,9 @@ def lesson_loss(params, lesson: PackedGroup, cfg: ModelConfig):
     """Mean nats a taught token, by share."""
     hidden_QD, _ = run_layers(params, None, lesson.tokens_Q, lesson.positions_Q, lesson.layout,
                               [None] * cfg.num_hidden_layers, cfg)
-    logits_MV = head_logits(params, hidden_QD[lesson.sampled.source_M]).T
-    nats_M = jax.nn.logsumexp(logits_MV, -1) - jnp.take_along_axis(logits_MV, lesson.sampled.target_M[:, None], -1)[:, 0]
-    return jnp.sum(nats_M * lesson.sampled.advantage_M) / jnp.sum(lesson.sampled.advantage_M)
+    logits_MV = head_logits(params, hidden_QD[lesson.targets.source_M]).T
+    nats_M = jax.nn.logsumexp(logits_MV, -1) - jnp.take_along_axis(logits_MV, lesson.targets.target_M[:, None], -1)[:, 0]
+    return jnp.sum(nats_M * lesson.targets.advantage_M) / jnp.sum(lesson.targets.advantage_M)
 
 
 lesson_gradient = partial(jax.jit, static_argnames="cfg")(jax.value_and_grad(lesson_loss))
@@ -259,10 +261,10 @@ def teach(found: Material, cfg: ModelConfig, updates: int, tell: Callable[[str],
     state, losses, started = TrainState({"layers": params}, zeros, zeros, jnp.int32(0)), [], time.monotonic()
     for update, rate in enumerate(rates()[:updates]):
         gradient, mean = zeros, 0.0
-        for i in tasks_of_step(found.tasks, update, TASKS_PER_UPDATE, SEED):
+        for i in tasks_of_step(len(found.tasks), update, TASKS_PER_UPDATE, SEED):
             loss, of_task = lesson_gradient(state.adapter["layers"], found.lessons[i], cfg)
             gradient, mean = add_scaled(gradient, of_task, 1 / TASKS_PER_UPDATE), mean + float(loss) / TASKS_PER_UPDATE
-        state, _, _ = adamw(state, gradient, AdamW(rate, WARMUP, beta2=BETA2))
+        state, _, _ = adamw(state, gradient, AdamW(learning_rate=rate, warmup_updates=WARMUP, beta2=BETA2))
         losses.append(mean)
         if update % TELL_EVERY == 0:
             tell(f"update {update} of {updates}: {mean:.4f} nats a token, {time.monotonic() - started:.0f} s")
@@ -342,20 +344,20 @@ README = """# models/tiny
 
 A Qwen2 of {parameters:,} parameters with a tokenizer of {tokens:,} tokens, in the hub's layout: `MODEL=tiny`.
 
-**It is a demonstration of the loop, and no model of anything.** It was taught all {tasks} tasks of `tasks/lc_easy_tasks.py`,
-those that are held out of training too, as a fixed mixture of right and wrong answers in several styles. It cannot write a
-program that it was not shown. All that GRPO can do with it is choose among answers that it knows, and all that this says of
-real models is that the loop works.
+**It demonstrates the loop and is useful for nothing else.** It was taught all {tasks} tasks of `tasks/lc_easy_tasks.py`, including those
+held out of training, as a fixed mixture of right and wrong answers in several styles. It cannot write a program that it was not
+shown. GRPO can only make it choose among the answers that it knows, so a gain shows that the loop works and says nothing about real
+models.
 
 Made by `python scripts/make_tiny_model.py` from seed {seed}: {answers:,} answers, {right:,} of them right, all checked in the
-sandbox; {updates:,} updates; {nats:.3f} nats a token in the last pass over the tasks, where a model that knows the mixture and
-nothing else has {floor:.3f}.
+sandbox; {updates:,} updates; {nats:.3f} nats per token in the last pass over the tasks. A model that knows the mixture and nothing else
+would have {floor:.3f}.
 
     model.safetensors  sha256 {weights}
 
-`made.json` has the digests of what went in and of what came out, and where that was. The last bits depend on the machine and on
-the code of the model, so it also has numbers that both can meet: the losses of the first {first} updates, and how far these moved
-each tensor.
+`made.json` has the digests of inputs and outputs, and the machine that made them. The last bits depend on the machine and on the
+model's code, so it also has numbers to reproduce elsewhere: the losses of the first {first} updates, and how far these moved each
+tensor.
 """
 
 
@@ -372,7 +374,7 @@ def page(found: Material, made: dict) -> str:
 def mixture_nats(found: Material) -> float:
     """The mean nats a token that a model has which knows every task's mixture and nothing else."""
     def of(taught, lesson):
-        tokens = lesson.sampled.advantage_M.sum()    # of an answer, on average: each of its tokens carries its share
+        tokens = lesson.targets.advantage_M.sum()    # of an answer, on average: each of its tokens carries its share
         return -math.fsum(answer.share * math.log(answer.share) for answer in taught) / tokens
 
     return float(np.mean([of(taught, lesson) for taught, lesson in zip(found.taught, found.lessons, strict=True)]))

@@ -105,13 +105,13 @@ def _record(test):
 """
 
 
-@register_data_provider("humaneval")
+@register_data_provider("humaneval", thinking=False)
 def provide_humaneval(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """The problems of a HumanEval file, all held out of training."""
     return provide(tasks_file, "humaneval", HUMANEVAL, humaneval_task)
 
 
-@register_data_provider("mbpp")
+@register_data_provider("mbpp", thinking=False)
 def provide_mbpp(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """The problems of a sanitized MBPP file, all held out of training."""
     return provide(tasks_file, "mbpp", MBPP, mbpp_task)

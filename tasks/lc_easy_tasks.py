@@ -53,7 +53,7 @@ def task(text, examples, edges, draw, wrong=()):
     return register
 
 
-@register_data_provider("lc_easy")
+@register_data_provider("lc_easy", thinking=False)
 def provide(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """All tasks, and the names of those held out of training."""
     if tasks_file:

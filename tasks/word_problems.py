@@ -15,7 +15,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from rl.errors import InputError, together
 from rl.registry import register_data_provider
 from rl.rewards.words.answers import boxed_answer, gsm8k_gold
 from rl.rewards.words.rewards import TAG
+from rl.tasks import BaseTask, Provided
 
 SYSTEM = ("You solve problems. Think step by step between <{tag}> and </{tag}>. After that write the final answer, and nothing "
           "else, in \\boxed{{}}.")
@@ -48,13 +49,13 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True)
-class TextTask:
+class TextTask(BaseTask):
     """A problem in words with its answer."""
 
     name: str
     text: str
-    answer: str                # the reference, as rl/rewards/words/answers.py reads it
-    source: str                # "gsm8k", "math" or "svamp"
+    answer: str = field()      # the reference, as rl/rewards/words/answers.py reads it
+    source: str = field()      # "gsm8k", "math" or "svamp"
     level: int = 0             # of MATH: 1 to 5
     same_form: bool = False    # the answer must be written as the reference is: the task says factor, expand, lowest terms
     tag: str = TAG             # around the thinking that the prompt asks for; load_tasks sets this
@@ -66,16 +67,14 @@ class TextTask:
         system = (SYSTEM + EXAMPLE * self.example).format(tag=self.tag)
         return [{"role": "system", "content": system}, {"role": "user", "content": request}]
 
+    def asking_for(self, tag: str, example: bool) -> "TextTask":
+        """The problem with thinking asked for in that tag, with or without an example."""
+        return replace(self, tag=tag, example=example)
+
     @property
     def metadata(self) -> dict:
         """What rewards may want to know besides the reference."""
         return {"name": self.name, "source": self.source, "level": self.level, "same_form": self.same_form}
-
-
-class Provided(NamedTuple):
-    tasks: list[TextTask]
-    held_out: frozenset[str]     # names that are not trained on
-    left_out: dict[str, int]     # why -> how many problems
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,6 @@ class Curriculum:
     """Pools of tasks that open one after the other and then take turns; which task comes when is a function of the step alone."""
 
     tasks: list[TextTask]
-    held_out: frozenset[str]
-    left_out: dict[str, int]
     pools: tuple[tuple[int, ...], ...]      # indices into tasks, in the order of opening
     stage_steps: int                        # steps from the opening of one pool to that of the next
 
@@ -124,19 +121,19 @@ class _Row(NamedTuple):
     fields: dict
 
 
-@register_data_provider("gsm8k")
+@register_data_provider("gsm8k", thinking=True)
 def provide_gsm8k(path: str) -> Provided:
     """The problems of GSM8K's folder or of one of its files."""
     return _provide("gsm8k", path, ["train.jsonl", "test.jsonl"], _gsm8k_task)
 
 
-@register_data_provider("svamp")
+@register_data_provider("svamp", thinking=True)
 def provide_svamp(path: str) -> Provided:
     """The problems of a file like SVAMP's, or of a folder of such files."""
     return _provide("svamp", path, ["*.json", "*.jsonl"], _svamp_task)
 
 
-@register_data_provider("math")
+@register_data_provider("math", thinking=True)
 def provide_math(path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = False) -> Provided:
     """The problems of MATH of some levels; whole_answers: only those whose answer is a whole number."""
     provided, _ = together(lambda: _provide("math", path, ["**/*.json", "**/*.jsonl"], _math_task), lambda: _check_levels(levels))
@@ -153,9 +150,9 @@ def provide_math(path: str, levels: tuple[int, ...] = LEVELS, whole_answers: boo
     return Provided(kept, provided.held_out & {task.name for task in kept}, left_out)
 
 
-@register_data_provider("gsm8k_math_curriculum")
+@register_data_provider("gsm8k_math_curriculum", thinking=True)
 def provide_curriculum(gsm8k_path: str, math_path: str, levels: tuple[int, ...] = LEVELS, whole_answers: bool = False,
-                       stage_steps: int = 100) -> Curriculum:
+                       stage_steps: int = 100) -> Provided:
     """GSM8K alone for stage_steps steps, then with the lowest of the levels in turn, and so on until all are open."""
     parts = together(lambda: provide_gsm8k(gsm8k_path), lambda: provide_math(math_path, levels, whole_answers),
                      lambda: _check_steps(stage_steps))[:2]
@@ -168,7 +165,8 @@ def provide_curriculum(gsm8k_path: str, math_path: str, levels: tuple[int, ...] 
                  if not pool]
         raise InputError(f"the curriculum has no problem to train on of {', '.join(empty)}; leave them out of levels, or "
                          "give data that has them")
-    return Curriculum(tasks, held_out, dict(Counter(parts[0].left_out) + Counter(parts[1].left_out)), tuple(pools), stage_steps)
+    left_out = dict(Counter(parts[0].left_out) + Counter(parts[1].left_out))
+    return Provided(tasks, held_out, left_out, order=Curriculum(tasks, tuple(pools), stage_steps).batch)
 
 
 def _check_levels(levels):

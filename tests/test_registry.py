@@ -70,7 +70,7 @@ def test_providers_and_objectives():
                                              (build_objective, "objective")])
 def test_an_unknown_name_lists_the_known_ones(build, kind):
     """With the nearest of them."""
-    registry._REGISTERED[kind].update(weather_of_today=lambda: 1, tides=lambda: 2)
+    registry._REGISTERED[kind].update(weather_of_today=registry.Registered(lambda: 1), tides=registry.Registered(lambda: 2))
 
     with pytest.raises(InputError) as caught:
         build("weather_of_todya")
@@ -239,7 +239,7 @@ def test_code_from_a_module(tmp_path, monkeypatch):
     ("{file}:Mine", "import no_such_package_here", "raised ModuleNotFoundError"),
     ("{file}:Mine", "import sys; sys.exit(0)", "raised SystemExit: 0"), ("{file}:Mine", "x = 1\n1 / 0", "mine.py, line 2"),
     ("{file}:Mine", "Mine = 3", "has no reward_names and no combine_rewards"),
-    ("{file}:mine", "class Mine:\n reward_names = combine_rewards = lambda self: []\nmine = Mine()", "is no class but a Mine")])
+    ("{file}:mine", "class Mine:\n reward_names = combine_rewards = lambda self: []\nmine = Mine()", "is a Mine, not a class")])
 def test_outside_code_that_cannot_be_had(tmp_path, path, source, message):
     """Shape, file, module, name and the code's own failure: each is said in a line."""
     file = tmp_path / "mine.py"

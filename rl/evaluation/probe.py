@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rl.rewards.base import GradedGroup
+from rl.rewards.base import GradedGroup, Grader
 from rl.rewards.grading import weak_passes
-from rl.rewards.setup import grader_of, runs_code
+from rl.rewards.setup import grader_of
 from rl.rewards.words.rewards import LENGTH
 from rl.run.log import step_metrics
 from rl.settings.declared import Kwargs, Settings
 from rl.tasks import Prompt
 from rl.training.sampler import SamplingParams, sampling_of, step_key
-from rl.training.step import grade, sample_completions, wants_hidden
+from rl.training.step import grade, sample_completions
 
 # ---- a probe ----------------------------------------------------------------------------------------------------------
 
@@ -45,32 +45,32 @@ class Probed(NamedTuple):
 
 class ProbeGrader(NamedTuple):
     """The grader of a probe, on fresh cases, and a second one on other fresh cases to check the first."""
-    first: object
-    second: object | None    # None where answers are compared and there are no cases to be fresh
+    first: Grader
+    second: Grader | None    # None where answers are compared and there are no cases to be fresh
 
     @classmethod
     def on(cls, judge, tasks: Sequence, settings: Settings) -> "ProbeGrader":
         """Both graders of what the settings pay for."""
         settings = for_unseen_prompts(settings)
-        first, again = grader_of(judge, tasks, settings, PROBE_CASES), runs_code(settings)
-        return cls(first, grader_of(judge, tasks, settings, SECOND_CASES) if again else None)
+        first = grader_of(judge, tasks, settings, PROBE_CASES)
+        return cls(first, grader_of(judge, tasks, settings, SECOND_CASES) if first.has_cases else None)
 
 
-def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, samples: int, sampling: SamplingParams, seed: int,
-          tasks_at_once: int, tell: Callable[[str], None] = lambda line: None, step: int = PROBE_STEP, slots: int = 0) -> Probed:
-    """`samples` graded completions of every prompt; tasks_at_once bounds the memory, slots are rl.training.sampler's: neither changes
-    anything else."""
+def probe(model, adapter, prompts: Sequence[Prompt], graders: ProbeGrader, *, samples: int, sampling: SamplingParams, seed: int,
+          tasks_at_once: int, step: int = PROBE_STEP, tell: Callable[[str], None] = lambda line: None) -> Probed:
+    """`samples` graded completions of every prompt; tasks_at_once bounds memory and changes nothing else."""
     started = time.perf_counter()
     groups, entropy, rechecked, weak = [], [], 0, 0
     for start in range(0, len(prompts), tasks_at_once):
         part = prompts[start:start + tasks_at_once]
-        rollouts, texts = sample_completions(model, adapter, part, samples, sampling, step_key(seed, step), slots,
-                                 hidden=wants_hidden(graders.first))
-        new, _ = grade(graders.first, part, rollouts, texts)
+        rollouts, completions = sample_completions(model, adapter, part, samples, sampling, step_key(seed, step),
+                                                   min_prompts=tasks_at_once, hidden=graders.first.wants_hidden)
+        new = grade(graders.first, part, completions)
         groups += new
         entropy += rollouts.entropy_BT.sum(-1).reshape(len(part), samples).sum(-1).tolist()
-        again, failed = weak_passes(graders.second, *_graded(part, new)) if graders.second else (0, [])
-        rechecked, weak = rechecked + again, weak + len(failed)
+        if graders.second:
+            looked, failed = weak_passes(graders.second, completions, [sample for group in new for sample in group.samples])
+            rechecked, weak = rechecked + looked, weak + len(failed)
         tell(_progress(groups, len(prompts), time.perf_counter() - started))
     return Probed(groups, entropy, rechecked, weak, time.perf_counter() - started)
 
@@ -84,12 +84,6 @@ def for_unseen_prompts(settings: Settings) -> Settings:
     if isinstance(length := given.get(LENGTH), dict):
         given[LENGTH] = {name: value for name, value in length.items() if name != "group_size"}
     return replace(settings, reward=replace(settings.reward, reward_kwargs=Kwargs(json.dumps(given, sort_keys=True))))
-
-
-def _graded(prompts: Sequence[Prompt], groups: Sequence[GradedGroup]) -> tuple[list, list]:
-    """(task, text) of every sample, and the sample itself, which carries its grade."""
-    rows = [(prompt.task, row) for prompt, group in zip(prompts, groups, strict=True) for row in group.samples]
-    return [(task, row.text) for task, row in rows], [row for _, row in rows]
 
 
 def _progress(groups: Sequence[GradedGroup], tasks: int, seconds: float) -> str:
@@ -123,8 +117,8 @@ class HeldOutEvaluation(NamedTuple):
         s = self.settings
         N, most = s.evaluation.eval_samples, s.trainer.tasks_per_step
         at_once = min(most, most * s.generation.group // N)
-        return eval_metrics(probe(model, adapter, self.prompts, self.graders, N, sampling_of(s), s.trainer.seed, at_once,
-                                  step=EVAL_STEP, slots=at_once))
+        return eval_metrics(probe(model, adapter, self.prompts, self.graders, samples=N, sampling=sampling_of(s),
+                                  seed=s.trainer.seed, tasks_at_once=at_once, step=EVAL_STEP))
 
 
 def eval_metrics(found: Probed) -> dict[str, float | None]:

@@ -1,7 +1,7 @@
 """A frozen model's answers to the training tasks, for token_utilisation_reward: rows of prompt, completion, correct.
 
-`prompt` is what the samples of a training run have there (rl/graders.question), so that the reward finds its rows. Answers are
-kept in FILE.part as they come, and the file itself appears whole at the end; the same command goes on where it was stopped."""
+`prompt` is a task's question, as in the samples of a training run, so that the reward finds its rows. Answers are appended to
+FILE.part as they come, and the file is written whole at the end; the same command continues where it was stopped."""
 
 import hashlib
 import json
@@ -11,12 +11,11 @@ from pathlib import Path
 
 from rl.errors import InputError
 from rl.evaluation.probe import ProbeGrader, probe
-from rl.evaluation.runs import cut_torn, jsonl
 from rl.models.hub import hub_name
-from rl.registry import check_kwargs
-from rl.rewards.setup import AS_IT_IS, check_tasks, grader_of, kwargs_of, objective_alone, objective_of_rewards, question, unasked
+from rl.registry import check_kwargs, declared
+from rl.rewards.setup import check_tasks, checked_combiner, combiner_of, grader_of, kwargs_of, unasked
 from rl.rewards.words.rewards import read_zero_shot
-from rl.run.files import append_rows, read_rows, write_aside
+from rl.run.files import append_rows, drop_torn_row, json_lines, read_rows, write_aside
 from rl.settings.declared import Kwargs, Settings
 from rl.tasks import Prompt
 from rl.training.sampler import sampling_of
@@ -25,10 +24,11 @@ CORRECTNESS = "gsm8k_correctness_reward"
 
 
 def correctness_alone(settings: Settings) -> Settings:
-    """The settings with no reward but format and the run's own correctness: the others may need the file that is to be made.
+    """The settings with two rewards only, format and the run's correctness, since others may need the file being made.
 
-    InputError where names of COMBINE_KWARGS or REWARD_KWARGS are wrong, in what is left out too."""
-    if settings.objective.combine in AS_IT_IS:    # which compares no answers, so it is not for what the file is
+    InputError for wrong names in COMBINE_KWARGS or REWARD_KWARGS, including those of the other rewards."""
+    combiner = declared("objective", settings.objective.combine)
+    if combiner and getattr(combiner.made, "unchanged", False):    # pays for programs or by a scorer: the file is for other runs
         settings = replace(settings, objective=replace(settings.objective, combine="additive"))
     check_names(settings)
     name = json.loads(settings.objective.combine_kwargs).get("correctness", CORRECTNESS)
@@ -40,10 +40,10 @@ def correctness_alone(settings: Settings) -> Settings:
 
 
 def check_names(settings: Settings) -> None:
-    """InputError where COMBINE_KWARGS or REWARD_KWARGS have what nothing takes; no reward is made, for one may need the file."""
-    objective = objective_alone(settings)
-    given, problems = json.loads(settings.reward.reward_kwargs), unasked(objective, settings)
-    for name in given.keys() & {*objective.reward_names()}:
+    """InputError for names in COMBINE_KWARGS or REWARD_KWARGS that nothing takes; builds no reward, as one may need the file."""
+    combiner = combiner_of(settings)
+    given, problems = json.loads(settings.reward.reward_kwargs), unasked(combiner, settings)
+    for name in given.keys() & {*combiner.reward_names()}:
         try:
             check_kwargs("reward", name, kwargs_of(name, settings))
         except InputError as error:
@@ -53,50 +53,51 @@ def check_names(settings: Settings) -> None:
 
 
 def check(path: Path, tasks: Sequence, settings: Settings) -> None:
-    """InputError where the file is there, two tasks have one prompt, or the tasks have no answer in words."""
+    """InputError where the file exists or the tasks have no answer in words; prints a note where tasks share a prompt."""
     if path.exists():
-        raise InputError(f"{path} exists: it is finished; remove it, or name another file")
-    check_tasks(tasks, objective_of_rewards(settings), settings)
+        raise InputError(f"{path} exists and is finished; remove it, or name another file")
+    check_tasks(tasks, checked_combiner(settings), settings)
     by_prompt = {}
     for task in tasks:
-        by_prompt.setdefault(question(task), []).append(task.name)
-    if twice := [names for names in by_prompt.values() if len(names) > 1]:
-        print(f"note: {len(twice)} prompts belong to several tasks, such as {', '.join(twice[0][:3])}; their rows count together")
+        by_prompt.setdefault(task.question, []).append(task.name)
+    if shared := [names for names in by_prompt.values() if len(names) > 1]:
+        print(f"note: {len(shared)} prompts belong to several tasks, such as {', '.join(shared[0][:3])}; their rows are pooled")
 
 
 def write(path: Path, model, adapter, prompts: Sequence[Prompt], settings: Settings, tell) -> list[dict]:
-    """Answer what has no answer yet, then write the file whole; returns its rows."""
+    """Answer the tasks that have no answer yet, then write the file; returns its rows."""
     part = path.with_name(path.name + ".part")
-    cut_torn(part)
+    drop_torn_row(part)
     how = {"how": _digest(model, prompts, settings)}
     kept = read_rows(part)
     if kept and kept[0] != how:
-        raise InputError(f"{part} was begun with another model, other prompts or another way of sampling; remove it, or name "
+        raise InputError(f"{part} was started with another model, other prompts or other sampling settings; remove it, or name "
                          "another file")
     if not kept:
         append_rows(part, [how])
     N = settings.generation.n_samples
-    rows = kept[1:][: len(kept[1:]) // N * N]    # rows of a task are appended at once, but a full disk takes a part
+    rows = kept[1:][: len(kept[1:]) // N * N]    # whole tasks only: a full disk may have taken a part of the last one
     at_once = max(1, settings.trainer.tasks_per_step * settings.generation.group // N)
     graders = ProbeGrader(grader_of(None, [prompt.task for prompt in prompts], settings), None)
     for start in range(len(rows) // N, len(prompts), at_once):
-        found = probe(model, adapter, prompts[start : start + at_once], graders, N, sampling_of(settings), settings.trainer.seed,
-                      at_once, slots=at_once)
-        new = [{"prompt": question(prompt.task), "completion": sample.text, "correct": bool(sample.correct),
+        batch = prompts[start : start + at_once]
+        probed = probe(model, adapter, batch, graders, samples=N, sampling=sampling_of(settings),
+                       seed=settings.trainer.seed, tasks_at_once=at_once)
+        new = [{"prompt": prompt.task.question, "completion": sample.text, "correct": bool(sample.correct),
                 "task": prompt.task.name}
-               for prompt, group in zip(prompts[start : start + at_once], found.groups, strict=True) for sample in group.samples]
+               for prompt, group in zip(batch, probed.groups, strict=True) for sample in group.samples]
         append_rows(part, new)
         rows += new
         tell(f"{len(rows) // N}/{len(prompts)} tasks, {sum(row['correct'] for row in rows)}/{len(rows)} correct")
-    write_aside(path, jsonl(rows))
-    read_zero_shot(str(path))    # what the reward could not read must not be handed out
+    write_aside(path, json_lines(rows))
+    read_zero_shot(str(path))    # raises where the reward could not read the file
     part.unlink()
     return rows
 
 
 def _digest(model, prompts, settings) -> str:
     g = settings.generation
-    said = [hub_name(settings.model.model), settings.model.lora, [[prompt.task.name, prompt.messages] for prompt in prompts],
-            g.temperature, g.n_samples, g.top_k, g.top_p, g.max_new_tokens, settings.trainer.seed, settings.reward.reward_kwargs,
-            settings.objective.combine_kwargs]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    how = [hub_name(settings.model.model), settings.model.lora, [[prompt.task.name, prompt.messages] for prompt in prompts],
+           g.temperature, g.n_samples, g.top_k, g.top_p, g.max_new_tokens, settings.trainer.seed, settings.reward.reward_kwargs,
+           settings.objective.combine_kwargs]
+    return hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:12]

@@ -22,17 +22,20 @@ from dataclasses import dataclass, fields
 
 from rl.errors import InputError
 from rl.registry import register_objective
-from rl.rewards.base import TrainingSample
+from rl.rewards.base import EXTRA, RIGHT, Combiner, TrainingSample
 
 # ---- sums of rewards --------------------------------------------------------------------------------------------------
 
 
 INTERACTIONS = ("correctness_length", "correctness_length_format")
+# An entry that acts only where another one is true.
+ACTS_WITH = {"non_strict_penalty": "strict_format_gate", "utilisation": "enable_token_utilisation",
+             **dict.fromkeys(("length", "length_penalty_lambda", "length_penalty_interaction"), "enable_length_penalty")}
 
 
 @dataclass(frozen=True)
-class _Combining:
-    """What both objectives have in common, and the sum."""
+class _Sum(Combiner):
+    """The sum of the rewards, and what its weighted form shares with it."""
 
     correctness: str = "gsm8k_correctness_reward"
     format: str = "format_tag_reward"
@@ -54,6 +57,13 @@ class _Combining:
         if problems:
             raise InputError(f"{type(self).__name__}: {'; '.join(problems)}")
 
+    @classmethod
+    def idle_kwargs(cls, given: dict) -> dict[str, str]:
+        """Entry -> the switch without which it does nothing, of all that would do nothing here."""
+        default = {field.name: field.default for field in fields(cls)}
+        return {name: switch for name, switch in ACTS_WITH.items() if name in given and given[name] != default.get(name)
+                and not given.get(switch, default[switch])}
+
     def reward_names(self) -> tuple[str, ...]:
         """The rewards that combine_rewards wants."""
         return (self.format, self.correctness, *[self.length] * self.enable_length_penalty,
@@ -69,9 +79,9 @@ class _Combining:
         if any(math.isnan(value) for value in score.values()):
             return math.nan
         f, c = score[self.format], score[self.correctness]
-        if self.strict_format_gate and f <= 0.5:
+        if self.strict_format_gate and f <= RIGHT:
             return self.non_strict_penalty
-        counts = c > 0.5 or not self.only_where_correct
+        counts = c > RIGHT or not self.only_where_correct
         l = score[self.length] if counts and self.enable_length_penalty else 0.0
         u = score[self.utilisation] if counts and self.enable_token_utilisation else 0.0
         return self._combined(f, c, l) + u + sum(score[name] for name in self.extras)
@@ -86,13 +96,13 @@ class _Combining:
 
 @register_objective("additive")
 @dataclass(frozen=True)
-class AdditiveObjective(_Combining):
+class AdditiveObjective(_Sum):
     """The sum of the rewards."""
 
 
 @register_objective("weighted_length_penalty")
 @dataclass(frozen=True)
-class WeightedLengthPenaltyObjective(_Combining):
+class WeightedLengthPenaltyObjective(_Sum):
     """Correctness and its product with length, each with a weight; format and utilisation added."""
 
     correctness_weight: float = 1.0
@@ -140,20 +150,27 @@ def check_scores(scores: dict[str, list[float]], names: Sequence[str]) -> None:
 # ---- rewards on hidden states -----------------------------------------------------------------------------------------
 
 
-EXTRA = "extra_reward"
-
-
 @register_objective("latent")
 @dataclass(frozen=True)
-class LatentObjective:
-    """The format reward plus extra_reward, which is 0 until a subclass has one. Correctness is asked for to be shown only."""
+class LatentObjective(Combiner):
+    """The format reward plus extra_reward, which is 0 until a subclass defines it. Correctness is asked for but not paid.
+
+        class Mine(LatentObjective):
+            def extra_reward(self, samples):
+                return [0.1 * float(sample.hidden_TD.std()) for sample in samples]
+
+        COMBINE=path/to/file.py:Mine python train_grpo.py        # or objective: {class_path: ...} in YAML
+
+    GRPO makes paid samples likelier, so a reward on hidden states moves the model although no gradient flows through it: towards
+    tokens that come with such states. What the hook pays, it pays wrong answers too. The states are float32, one for each
+    sampled token, those that its logits came from; they cost a forward pass, made only where there is a hook."""
 
     format: str = "format_tag_reward"
     correctness: str = "gsm8k_correctness_reward"
 
     @property
     def wants_hidden(self) -> bool:
-        """Whether there is a hook to give hidden states to."""
+        """Whether a subclass has a hook."""
         return type(self).extra_reward is not LatentObjective.extra_reward
 
     def reward_names(self) -> tuple[str, ...]:
@@ -161,7 +178,7 @@ class LatentObjective:
         return self.format, self.correctness
 
     def extra_reward(self, samples: Sequence[TrainingSample]) -> list[float]:
-        """One number a sample, from its hidden_TD and all else that is known of it; nothing, unless overridden."""
+        """One number a sample, from its hidden_TD and everything else that is known of it."""
         return [0.0] * len(samples)
 
     def combine_rewards(self, scores: dict[str, list[float]]) -> list[float]:

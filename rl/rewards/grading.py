@@ -12,90 +12,65 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from numbers import Real
 
 from rl.errors import InputError
-from rl.rewards.base import Grade, GradedGroup
-from rl.rewards.lisp import ProgramGrader
-from rl.rewards.setup import runs_code
-from rl.sandbox import Sandbox
+from rl.rewards.base import Completion, Grade, GradedGroup, GradedSample, Grader
 from rl.settings.declared import Settings
-from rl.tasks import Task
-
-# ---- one bad sample costs itself alone --------------------------------------------------------------------------------
 
 
-def grade_safely(grader, pairs: Sequence[tuple[Task, str]]) -> list[Grade]:
-    """grader.grade(pairs), where one bad sample costs that sample alone and never the run.
+def grade_safely(grader: Grader, completions: Sequence[Completion]) -> list[Grade]:
+    """The grader's grades, where one bad sample costs that sample alone and never the run.
 
-    Where the grader raises, each sample is graded by itself; one that raises again, or whose reward is no finite number, is an
-    internal_error: masked, counted, and told of on stdout. Another number of grades than of samples is an InputError."""
-    try:
-        grades = list(grader.grade(pairs))
-    except Exception:
-        grades = [_grade_alone(grader, pair) for pair in pairs]
-    if len(grades) != len(pairs):
-        raise InputError(f"{type(grader).__name__}.grade gave {len(grades)} grades for {len(pairs)} samples; it must give one "
-                         "for each, in order, so nothing can be learnt from these: mend that function, then RESUME the run")
-    return _told([_judged(grade) for grade in grades])
-
-
-def _grade_alone(grader, pair) -> Grade | None:
-    try:
-        grades = list(grader.grade([pair]))
-    except Exception as error:
-        return _ungraded(f"{type(grader).__name__}.grade: {type(error).__name__}: {error}")
-    return grades[0] if len(grades) == 1 else None
-
-
-def _judged(grade) -> Grade:
-    """The grade as it is where it says what it should, else an internal_error that says what is wrong."""
-    if grade is None:
-        return _ungraded("no grade at all")
-    if grade.verdict == "internal_error" or (isinstance(grade.reward, Real) and math.isfinite(grade.reward)):
-        return grade
-    return grade._replace(verdict="internal_error", correct=False, reward=math.nan,
-                          detail=f"the reward is {grade.reward!r}, no finite number")
-
-
-def _ungraded(detail: str) -> Grade:
-    return Grade("", "internal_error", False, math.nan, None, None, None, None, None, detail, ())
-
-
-def grade_rows(grader, task_B: Sequence, text_B: Sequence[str], tokens_B: Sequence[int],
-               finish_B: Sequence[str], hidden_B: Sequence | None = None) -> list[Grade]:
-    """The grades of all rows of a batch.
-
-    A grader that needs whole groups says so by `whole_groups`, and is asked once by grade_samples; others go pair by pair.
-    hidden_B: each row's hidden_TD, for a grader that says `wants_hidden`."""
-    if not getattr(grader, "whole_groups", False):
-        return grade_safely(grader, list(zip(task_B, text_B, strict=True)))
-    return _told([_judged(grade) for grade in grader.grade_samples(task_B, text_B, tokens_B, finish_B, hidden_B)])
-
-
-def _told(grades: list[Grade]) -> list[Grade]:
-    """The same grades, once what could not be graded was told of on stdout."""
+    Where the grader raises, each sample is graded by itself; one that raises again, or whose reward is not a finite number, is an
+    internal_error: masked, counted and reported on stdout. InputError where the number of grades is not that of the samples. A
+    grader that needs whole groups is asked once; what it raises is raised."""
+    if grader.whole_groups:
+        grades = list(grader.grade(completions))
+    else:
+        try:
+            grades = list(grader.grade(completions))
+        except Exception:
+            grades = [_grade_alone(grader, completion) for completion in completions]
+    if len(grades) != len(completions):
+        raise InputError(f"{type(grader).__name__}.grade gave {len(grades)} grades for {len(completions)} samples; it must give "
+                         "one for each, in order, so nothing can be learnt from these: mend that function, then RESUME the run")
+    grades = [_checked(grade) for grade in grades]
     if failed := [grade.detail for grade in grades if grade.verdict == "internal_error"]:
         print(f"grader: {len(failed)} of {len(grades)} samples could not be graded and count nowhere: {failed[0]}", flush=True)
     return grades
 
 
-def weak_passes(second: ProgramGrader, pairs: Sequence[tuple[Task, str]],
-                grades: Sequence[Grade]) -> tuple[int, list[tuple[str, Grade]]]:
-    """(passes graded again on second's cases, those that fail there by task): any means that wrong code was paid for."""
-    passed = [pair for pair, grade in zip(pairs, grades, strict=True) if grade.correct]
-    again = [(task.name, grade) for (task, _), grade in zip(passed, grade_safely(second, passed), strict=True)
-             if grade.verdict != "internal_error"]
-    return len(again), [(name, grade) for name, grade in again if not grade.correct]
+def _grade_alone(grader: Grader, completion: Completion) -> Grade | None:
+    try:
+        grades = list(grader.grade([completion]))
+    except Exception as error:
+        return ungraded(f"{type(grader).__name__}.grade: {type(error).__name__}: {error}")
+    return grades[0] if len(grades) == 1 else None
+
+
+def _checked(grade: Grade | None) -> Grade:
+    """The grade unchanged where it is usable, else an internal_error that says what is wrong with it."""
+    if grade is None:
+        return ungraded("no grade at all")
+    if grade.verdict == "internal_error" or (isinstance(grade.reward, Real) and math.isfinite(grade.reward)):
+        return grade
+    return grade._replace(verdict="internal_error", correct=False, reward=math.nan,
+                          detail=f"the reward is {grade.reward!r}, not a finite number")
+
+
+def ungraded(detail: str) -> Grade:
+    """The grade of a sample that could not be graded."""
+    return Grade(code="", verdict="internal_error", correct=False, reward=math.nan, detail=detail)
 
 
 # ---- beside sampling --------------------------------------------------------------------------------------------------
 
 
-class Grading:
-    """A context manager around the sampling of one batch; `task_B` is the task that each row answers.
+class BackgroundGrading:
+    """A context manager around the sampling of one batch: completions are graded while others are still being sampled.
 
-    One thread, so the sandbox has one caller at a time; what it is asked is what one call at the end would ask."""
+    One thread, so the sandbox has one caller at a time; the grades are those of one call at the end."""
 
-    def __init__(self, grader, task_B: Sequence[Task]):
-        self._grader, self._task_B, self._whole = grader, task_B, getattr(grader, "whole_groups", False)
+    def __init__(self, grader: Grader):
+        self._grader = grader
         self._begun: dict[int, tuple[Future, int]] = {}
 
     def __enter__(self):
@@ -105,53 +80,50 @@ class Grading:
     def __exit__(self, *_):
         self._pool.shutdown(cancel_futures=True)
 
-    def begin(self, texts: dict[int, str]) -> None:
-        """Have these rows' completions graded from now on, unless their grader has to see the whole batch."""
-        if self._whole:
-            return
-        future = self._pool.submit(grade_safely, self._grader, [(self._task_B[row], text) for row, text in texts.items()])
-        self._begun |= {row: (future, i) for i, row in enumerate(texts)}
+    def begin(self, completions: dict[int, Completion]) -> None:
+        """Start grading these rows, unless the grader has to see the whole batch."""
+        if not self._grader.whole_groups:
+            future = self._pool.submit(grade_safely, self._grader, list(completions.values()))
+            self._begun |= {row: (future, i) for i, row in enumerate(completions)}
 
-    def finish(self, text_B: Sequence[str], tokens_B: Sequence[int] = (), finish_B: Sequence[str] = (),
-               hidden_B: Sequence | None = None) -> list[Grade]:
-        """All rows' grades, in order; InputError where the grader does not give one for each."""
-        if self._whole:
-            return grade_rows(self._grader, self._task_B, text_B, tokens_B, finish_B, hidden_B)
-        if rest := {row: text for row, text in enumerate(text_B) if row not in self._begun}:
+    def finish(self, completions: Sequence[Completion]) -> list[Grade]:
+        """The grades of all rows, in order; InputError where the grader does not give one for each."""
+        if self._grader.whole_groups:
+            return grade_safely(self._grader, completions)
+        if rest := {row: completion for row, completion in enumerate(completions) if row not in self._begun}:
             self.begin(rest)
-        return [future.result()[i] for future, i in (self._begun[row] for row in range(len(text_B)))]
+        return [future.result()[i] for future, i in (self._begun[row] for row in range(len(completions)))]
 
 
 # ---- a second look ----------------------------------------------------------------------------------------------------
 
 
-RECHECK_CASES = 2**33    # added to CASE_SEED; the probe's own seeds end below
+def weak_passes(second: Grader, completions: Sequence[Completion],
+                grades: Sequence[Grade | GradedSample]) -> tuple[int, list[tuple[str, Grade]]]:
+    """(passes graded again by `second`, those that fail there, by task): any failure means that wrong code was paid for."""
+    passed = [completion for completion, grade in zip(completions, grades, strict=True) if grade.correct]
+    again = [(completion.task.name, grade) for completion, grade in zip(passed, grade_safely(second, passed), strict=True)
+             if grade.verdict != "internal_error"]
+    return len(again), [(name, grade) for name, grade in again if not grade.correct]
 
 
-def recheck(tasks: Sequence[Task], groups: Sequence[GradedGroup], settings: Settings, step: int) -> dict[str, int]:
-    """Grade RECHECK_SHARE of the step's passes again; how many were, and how many failed there, named on stdout.
+def recheck(grader: Grader, tasks: Sequence, groups: Sequence[GradedGroup], settings: Settings, step: int) -> dict[str, int]:
+    """Grade RECHECK_SHARE of the step's passes again: how many were, and how many failed, each named on stdout.
 
-    Which ones depends on SEED and step alone. Where a sandbox cannot start now, or a task cannot be graded on
-    other cases, training goes on without."""
-    draw = random.Random(f"{settings.trainer.seed} {step} recheck")
-    drawn = [(task, sample) for task, group in zip(tasks, groups, strict=True) for sample in group.samples
-             if draw.random() < settings.sandbox.recheck_share and sample.correct]
-    looked = failed = 0
-    if drawn and runs_code(settings):    # answers that are compared have no other cases
+    The choice depends on SEED and step alone. Where a second grader cannot start, training goes on without."""
+    rng = random.Random(f"{settings.trainer.seed} {step} recheck")
+    drawn = [(Completion(task, sample.text), sample) for task, group in zip(tasks, groups, strict=True)
+             for sample in group.samples if rng.random() < settings.sandbox.recheck_share and sample.correct]
+    looked, failures = 0, []
+    if drawn and grader.has_cases:
         try:
-            looked, failed = _look_again(drawn, settings)
-        except Exception as error:  # a second opinion that cannot be had must not cost the run
+            completions, samples = zip(*drawn, strict=True)
+            passed = {completion.task.name: completion.task for completion in completions}
+            with grader.second_grader(list(passed.values())) as second:
+                looked, failures = weak_passes(second, completions, samples)
+        except Exception as error:  # a second look must not cost the run
             print(f"step {step + 1}: no recheck of {len(drawn)} passes: {error}", flush=True)
-    return {"grader/rechecked": looked, "grader/recheck_failed": failed}
-
-
-def _look_again(drawn, settings):
-    s = settings.sandbox
-    tasks = list({task.name: task for task, _ in drawn}.values())
-    with Sandbox(1, s.case_seconds, s.allow_weak_sandbox) as box:
-        second = ProgramGrader(box, tasks, settings.reward.style_weight, settings.data.case_seed + RECHECK_CASES)
-        again, failures = weak_passes(second, [(task, sample.text) for task, sample in drawn], [sample for _, sample in drawn])
     for name, grade in failures:
         print(f"recheck: a program for {name} that training paid for fails on other cases: {grade.verdict}, {grade.detail}",
               flush=True)
-    return again, len(failures)
+    return {"grader/rechecked": looked, "grader/recheck_failed": len(failures)}

@@ -1,36 +1,38 @@
-"""Reward: correctness from the sandbox, style from the syntax tree, one number for both.
+"""The reward of programs: correctness from the sandbox, style from the syntax tree, one number for both.
 
-reward = 0 if wrong, 1 + style_weight * style if correct, nan where the grader failed (to be masked, never learnt from).
+reward = 0 if wrong, 1 + style_weight * style if correct, nan where the grader failed (masked, never learnt from).
 style in [0, 1] = (pure + depth + wrap) / scale - penalty, never below 0:
 
     pure    0.4   apart from docstrings the body is one `return` of one expression
     depth   0.3 * min(depth, 5) / 5, the deepest nesting of calls and comprehension clauses in the entry function's body
     wrap    0.3   a scalar returned as a one-element list
-    scale   1, or 0.7 where wrap cannot be had: the answer is a list, or the task's grader refuses `[x]` for x
+    scale   1, or 0.7 where wrap cannot be earned: the answer is a list, or the task's grader refuses `[x]` for x
 
-Choices of ours, all of them made here:
-- pure is asked of the whole program: besides imports and docstrings the module holds functions only (a named lambda is
-  one), each of them pure, so that a loop cannot hide in a helper; nor may it hide in text: no `exec`, no `eval`.
+The choices made here:
+- The whole program must be pure: besides imports and docstrings the module holds only functions (a named lambda is one), each
+  of them pure, so that a loop cannot hide in a helper. Nor can it hide in text: no `exec`, no `eval`.
 - A program that is not pure earns half its depth and neither pure nor wrap.
-- 0.02 off for each code line beyond two (def and return), 0.1 at most; blank lines, comments, docstrings and imports do
-  not count. 0.05 off for a tab in any code line's indentation. Both come after the scale: the same price everywhere.
-- A source that does not parse or lacks the function has style 0.
+- 0.02 off for each code line beyond two (def and return), 0.1 at most; blank lines, comments, docstrings and imports are free.
+  0.05 off for a tab in the indentation of any code line. Both come after the scale: the same price everywhere.
+- A source that does not parse, or lacks the function, has style 0.
 So a statement body never outranks a pure program: the first has at most 0.15 (0.15 / 0.7 on a list task), the second at
 least 0.4 - 0.15 (0.4 / 0.7 - 0.15), whatever their depth, length and tabs.
 
 Not judged: whether the nesting does anything. `idle` counts the calls that provably do not (`s.strip().strip()`,
-`list(sorted(x))`), to watch depth being gamed; it is no part of the reward.
+`list(sorted(x))`) so that gamed depth can be seen; it is no part of the reward.
 """
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from rl.errors import InputError
 from rl.registry import register_objective, register_reward
-from rl.rewards.base import Grade
+from rl.rewards.base import Combiner, Completion, Grade, Grader
 from rl.rewards.source import extract_code, parse_source
 from rl.sandbox import Result, Sandbox, SandboxError
+from rl.settings.declared import Settings
 from rl.tasks import Task, make_suite
 
 PURE, DEPTH, WRAP = 0.4, 0.3, 0.3
@@ -38,6 +40,7 @@ FULL_DEPTH = 5                # deeper nesting earns no more
 IMPURE_DEPTH_SHARE = 0.5
 FREE_LINES = 2                # `def` and `return`
 LINE_PENALTY, MAX_LINE_PENALTY, TAB_PENALTY = 0.02, 0.1, 0.05
+RECHECK_CASES = 2**33    # added to CASE_SEED; the seeds of probes end below
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # f(f(x)) == f(x) for every x these take; each consumer below also gives the same for x and for list(x) or tuple(x).
@@ -47,6 +50,8 @@ _CONSUMERS = {"list", "tuple", "set", "frozenset", "sorted", "sum"}
 
 
 class Style(NamedTuple):
+    """What the syntax tree of a program shows."""
+
     style: float    # in [0, 1]
     depth: int
     calls: int      # calls in the entry function's body
@@ -54,13 +59,17 @@ class Style(NamedTuple):
     idle: int       # calls among them that change nothing
 
 
-@register_reward("lisp_reward")
-class ProgramGrader:
-    """Grades completions against hidden cases that are made once, here, from case_seed (the probe uses another one)."""
+@register_reward("lisp_reward", reads=("style_weight", "recheck_share"))
+class ProgramGrader(Grader):
+    """Grades programs on hidden cases that are made once, here, from case_seed (probes use other seeds)."""
 
-    def __init__(self, sandbox: Sandbox, tasks: Sequence[Task], style_weight: float, case_seed: int):
-        self._sandbox = sandbox
-        self._style_weight = style_weight
+    needs = "reference"
+    has_cases = True
+
+    def __init__(self, sandbox: Sandbox, tasks: Sequence[Task], style_weight: float, case_seed: int,
+                 settings: Settings | None = None):
+        """settings: what a second grader is made from; without it there is none."""
+        self._sandbox, self._style_weight, self._settings = sandbox, style_weight, settings
         self._suites, problems = {}, []
         for task in tasks:
             try:
@@ -70,15 +79,31 @@ class ProgramGrader:
         if problems:
             more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
             raise InputError(f"{len(problems)} of {len(tasks)} tasks cannot be graded: {'; '.join(problems[:8])}{more}. Raise "
-                             "CASE_SECONDS if it is time that they lack, or choose other tasks with TASK_NAMES")
+                             "CASE_SECONDS if they need more time, or choose other tasks with TASK_NAMES")
 
-    def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Grade]:
-        """One Grade for each (task, completion text), in order, all of them in one call of the sandbox."""
-        codes = [extract_code(text, task.entry_point) for task, text in pairs]
-        results = self._sandbox.grade([(task.program(code), self._suites[task.name])
-                                       for (task, _), code in zip(pairs, codes, strict=True)])
-        return [self._combine(task, code, result)
-                for (task, _), code, result in zip(pairs, codes, results, strict=True)]
+    @classmethod
+    def open_judge(cls, settings: Settings, workers: int = 0) -> Sandbox:
+        """The sandbox that runs the programs; workers: 0 for SANDBOX_WORKERS."""
+        s = settings.sandbox
+        return Sandbox(workers or s.sandbox_workers, s.case_seconds, s.allow_weak_sandbox)
+
+    @classmethod
+    def for_run(cls, judge: Sandbox, tasks: Sequence[Task], settings: Settings, case_shift: int = 0) -> "ProgramGrader":
+        """The grader of these tasks; case_shift is added to CASE_SEED."""
+        return cls(judge, tasks, settings.reward.style_weight, settings.data.case_seed + case_shift, settings)
+
+    @contextmanager
+    def second_grader(self, tasks: Sequence[Task]) -> Iterator["ProgramGrader"]:
+        """The same on other cases, in a sandbox of its own."""
+        with self.open_judge(self._settings, workers=1) as sandbox:
+            yield self.for_run(sandbox, tasks, self._settings, RECHECK_CASES)
+
+    def grade(self, completions: Sequence[Completion]) -> list[Grade]:
+        """One Grade for each completion, in order, all in one call of the sandbox."""
+        codes = [extract_code(completion.text, completion.task.entry_point) for completion in completions]
+        results = self._sandbox.grade([(one.task.program(code), self._suites[one.task.name])
+                                       for one, code in zip(completions, codes, strict=True)])
+        return [self._combine(one.task, code, result) for one, code, result in zip(completions, codes, results, strict=True)]
 
     def _combine(self, task: Task, code: str, result: Result) -> Grade:
         style = score_style(code, task.entry_point, scalar=task.scalar and task.one_element_list)
@@ -88,15 +113,17 @@ class ProgramGrader:
 
 
 @register_objective("lisp")
-class Lisp:
-    """The one reward of programs, as it is."""
+class Lisp(Combiner):
+    """Pays the reward of programs unchanged."""
+
+    unchanged = True
 
     def reward_names(self) -> tuple[str, ...]:
-        """The sandbox's."""
+        """The sandbox's reward alone."""
         return ("lisp_reward",)
 
     def combine_rewards(self, scores: dict[str, list[float]]) -> list[float]:
-        """What it pays."""
+        """That reward."""
         return scores["lisp_reward"]
 
 

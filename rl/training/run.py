@@ -1,20 +1,19 @@
 """The loop of every command that trains: choose tasks, sample, grade, update, log, save, until STEPS or out of time.
 
-    at = train(start(run, cfg, settings), model, tasks, prompts, grader, settings, around)
+    progress = train(start(run, cfg, settings), model, prompts, grader, settings, context)
 
-Between any two steps the run is whole on the disk: state, step and cursor move together with the log, and a signal waits until
-they have. Not here: what one step does (rl/training/step.py), the files (rl/training/checkpoint.py, rl/run/log.py), and what a command checks and
-says before and after."""
+What ends a run: STEPS done, MAX_HOURS over, a signal (saved first), or a first step in which nothing could be graded. Between any
+two steps the run is whole on the disk: state, step and cursor move together with the log, and a signal waits until they have.
+Not here: what one step does (step.py), the files (checkpoint.py, rl/run/log.py), what a command checks and prints around it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rl.errors import InputError
-from rl.evaluation.probe import HeldOutEvaluation
 from rl.models.hub import hub_name
-from rl.rewards.base import GradedGroup
+from rl.rewards.base import GradedGroup, Grader
 from rl.run.log import RunLog
 from rl.run.progress import ProgressDisplay
 from rl.run.signals import Interrupted, Signals
@@ -35,20 +34,31 @@ class Progress(NamedTuple):
     cursor: Cursor = START  # where its order of tasks is; moves with DYNAMIC_SAMPLING alone
 
 
+class Evaluation(Protocol):
+    """Measurements during training, such as those on held-out tasks (rl/evaluation/probe.py)."""
+
+    def due(self, step: int) -> bool:
+        """Whether to measure after that many steps."""
+
+    def of(self, model, adapter) -> dict[str, float | None]:
+        """The metrics of the model with this adapter."""
+
+
 class RunContext(NamedTuple):
-    """What a run has besides its state: where it is kept, who is told of it, when it ends."""
+    """What surrounds a run's state: its folder, its log, what shows it, what ends it."""
 
     run: Path
     log: RunLog
     signals: Signals
-    progress: ProgressDisplay
-    tracked: Tracker = Tracker("none", Path())
-    evaluation: HeldOutEvaluation | None = None
+    display: ProgressDisplay
+    tracker: Tracker = Tracker("none", Path())
+    evaluation: Evaluation | None = None
     deadline: float = 0.0  # in time.monotonic's seconds: no step begins after it; 0: none
+    order: Callable | None = None  # the provider's own order of tasks, where it has one
 
 
 def first_adapter(cfg, settings: Settings):
-    """The adapter that training begins with: LORA's, or a new one, which changes nothing yet."""
+    """The adapter that training starts from: LORA's, or a new one, which changes nothing yet."""
     m = settings.model
     targets = m.lora_targets.split(",")
     if m.lora:
@@ -57,7 +67,7 @@ def first_adapter(cfg, settings: Settings):
 
 
 def start(run: Path, cfg, settings: Settings) -> Progress:
-    """Where the latest checkpoint in `run` left it, else a beginning; CheckpointError where RESUME finds none."""
+    """Where the latest checkpoint in `run` left off, else the beginning; CheckpointError where RESUME finds none."""
     if settings.run.resume or checkpoint.steps(run):
         rank, targets = settings.model.lora_rank, settings.model.lora_targets.split(",")
         return Progress(*checkpoint.restore(run, cfg, rank, targets), checkpoint.data_cursor(run))
@@ -65,41 +75,43 @@ def start(run: Path, cfg, settings: Settings) -> Progress:
 
 
 def deadline_after(hours: float) -> float:
-    """When so many hours from now will be over, for Around; 0 hours are no limit."""
+    """The time.monotonic() at which so many hours from now are over; 0 hours are no limit."""
     return time.monotonic() + hours * 3600 if hours else 0.0
 
 
-def train(at: Progress, model, tasks: Sequence, prompts: Sequence[Prompt], grader, settings: Settings, around: RunContext) -> Progress:
-    """Train from `at` on, on the prompts of these tasks in the tasks' own order; where that has brought the run.
+def train(progress: Progress, model, prompts: Sequence[Prompt], grader: Grader, settings: Settings,
+          context: RunContext) -> Progress:
+    """Train on these prompts from `progress` on, to STEPS or the deadline; returns how far it came, saved.
 
-    Ends at STEPS or after the deadline, saved. An interruption saves the last whole step first and is raised again. InputError
-    where nothing could be graded in the first step: what fails for every sample would fail all night."""
-    t, signals, done, begun = settings.trainer, around.signals, checkpoint.steps(around.run), at.step
+    An interruption saves the last whole step first and is raised again. InputError where nothing could be graded in the first
+    step: what fails for every sample would fail all night."""
+    t, n, begun, done = settings.trainer, len(prompts), progress.step, checkpoint.steps(context.run)
     saved = done[-1] if done else None
-    around.progress.begin(at.step)
+    context.display.begin(progress.step)
     try:
         if saved is None:  # so that a kill at any later moment leaves something to go on with
-            saved = save(at, around.run, settings)
-        evaluate(at, model, around)
-        while at.step < t.steps and not (around.deadline and time.monotonic() >= around.deadline):
-            chosen = [prompts[i] for i in next_tasks(tasks, at.step, at.cursor, settings)]
-            state, groups, metrics = train_step(model, at.state, chosen, grader, settings, at.step)
-            if at.step == begun:
-                check_graded(groups, around.run)
-            with signals.held():
-                at = Progress(state, at.step + 1, cursor_after(tasks, len(groups), at.cursor, settings))
-                write(at.step, groups, metrics, around)
-                if at.step % settings.run.save_every == 0 or at.step == t.steps:
-                    saved = save(at, around.run, settings)
-            evaluate(at, model, around)
-        if saved != at.step:
-            with signals.held():
-                saved = save(at, around.run, settings)
+            saved = save(progress, context.run, settings)
+        evaluate(progress, model, context)
+        while progress.step < t.steps and not (context.deadline and time.monotonic() >= context.deadline):
+            chosen = [prompts[i] for i in next_tasks(n, progress.step, progress.cursor, settings, context.order)]
+            state, groups, metrics = train_step(model, progress.state, chosen, grader, settings, progress.step)
+            if progress.step == begun:
+                check_graded(groups, context.run)
+            with context.signals.held():
+                cursor = cursor_after(n, len(groups), progress.cursor, settings)
+                progress = Progress(state, progress.step + 1, cursor)
+                write(progress.step, groups, metrics, context)
+                if progress.step % settings.run.save_every == 0 or progress.step == t.steps:
+                    saved = save(progress, context.run, settings)
+            evaluate(progress, model, context)
+        if saved != progress.step:
+            with context.signals.held():
+                saved = save(progress, context.run, settings)
     except Interrupted:
-        if saved != at.step:
-            save(at, around.run, settings)
+        if saved != progress.step:
+            save(progress, context.run, settings)
         raise
-    return at
+    return progress
 
 
 def check_graded(groups: Sequence[GradedGroup], run: Path) -> None:
@@ -111,29 +123,29 @@ def check_graded(groups: Sequence[GradedGroup], run: Path) -> None:
                          "train_grpo.py, or grpo_proof.py as it was started; or start a new run where it is a setting")
 
 
-def write(step: int, groups: Sequence[GradedGroup], metrics: dict, around: RunContext) -> None:
-    """Log a step's samples and figures, and tell of it."""
-    around.log.completions(step, groups)
-    around.log.pools(step, groups)
-    around.log.step(step, metrics)
-    around.tracked.step(step, metrics)
-    around.progress.step(step, metrics, sum(len(group.samples) for group in groups))
+def write(step: int, groups: Sequence[GradedGroup], metrics: dict, context: RunContext) -> None:
+    """Log a step's samples and metrics, and show them."""
+    context.log.completions(step, groups)
+    context.log.pools(step, groups)
+    context.log.step(step, metrics)
+    context.tracker.step(step, metrics)
+    context.display.step(step, metrics, sum(len(group.samples) for group in groups))
 
 
-def save(at: Progress, run: Path, settings: Settings) -> int:
+def save(progress: Progress, run: Path, settings: Settings) -> int:
     """Write a checkpoint, and remove those that need not stay; returns its step."""
     r = settings.run
-    checkpoint.save(run, at.step, at.state, settings.trainer.seed, hub_name(settings.model.model), r.keep_last,
-                    r.keep_every, at.cursor)
-    return at.step
+    checkpoint.save(run, progress.step, progress.state, seed=settings.trainer.seed, base_model=hub_name(settings.model.model),
+                    keep_last=r.keep_last, keep_every=r.keep_every, cursor=progress.cursor)
+    return progress.step
 
 
-def evaluate(at: Progress, model, around: RunContext) -> None:
+def evaluate(progress: Progress, model, context: RunContext) -> None:
     """Measure on held-out tasks where that is due and the log does not have it yet."""
-    evaluation = around.evaluation
-    if evaluation and evaluation.due(at.step) and at.step not in around.log.evaluated:
-        found = evaluation.of(model, at.state.adapter)
-        with around.signals.held():
-            around.log.evaluation(at.step, found)
-            around.tracked.step(at.step, found)
-            around.progress.evaluated(at.step, found)
+    evaluation = context.evaluation
+    if evaluation and evaluation.due(progress.step) and progress.step not in context.log.evaluated:
+        found = evaluation.of(model, progress.state.adapter)
+        with context.signals.held():
+            context.log.evaluation(progress.step, found)
+            context.tracker.step(progress.step, found)
+            context.display.evaluated(progress.step, found)

@@ -1,4 +1,4 @@
-"""The training loop's steps, shared by every command that trains: prepare prompts, sample, grade, update.
+"""One training step: sample completions of the prompts, grade them, turn rewards into advantages, update the adapter.
 
 State goes in and comes out; nothing here writes a file or catches a signal."""
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl.rewards.base import GradedGroup, GradedSample
-from rl.rewards.grading import Grading, grade_rows, recheck
+from rl.rewards.base import Completion, Grade, GradedGroup, GradedSample, Grader
+from rl.rewards.grading import BackgroundGrading, grade_safely, recheck
 from rl.run.log import step_metrics
 from rl.settings.declared import Settings
 from rl.tasks import Prompt
@@ -24,43 +24,41 @@ from rl.training.sampler import Rollouts, SamplingParams, generate, row_keys, sa
 from rl.training.update import hidden_of, update, with_base_logprobs
 
 
-def sample_completions(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: SamplingParams, key, slots: int = 0,
-           begin: Callable[[dict[int, str]], None] = lambda texts: None, hidden: bool = False) -> tuple[Rollouts, list[str]]:
-    """Completions of the prompts and their texts, row by row; `begin` is told each row's text as soon as it has ended.
+def sample_completions(model, adapter, prompts: Sequence[Prompt], samples: int, sampling: SamplingParams, key, *,
+                       min_prompts: int = 0, on_finished: Callable[[dict[int, Completion]], None] = lambda finished: None,
+                       hidden: bool = False) -> tuple[Rollouts, list[Completion]]:
+    """`samples` completions of each prompt, row by row.
 
-    hidden: with the states that the tokens were drawn from, which takes one more forward pass."""
-    names, texts = [prompt.task.name for prompt in prompts], {}
+    min_prompts is the sampler's (sampler.py).  on_finished gets each row's completion as soon as it is whole.  hidden: with the
+    hidden states that the tokens were drawn from, which cost another forward pass."""
+    found: dict[int, Completion] = {}
 
-    def ended(rows, out: Rollouts):
-        new = {row: model.chat.decode(out.ids_BT[row, : out.length_B[row]]) for row in rows}
-        texts.update(new)
-        begin(new)
+    def finished(rows, out: Rollouts):
+        new = {row: Completion(task=prompts[out.prompt_B[row]].task, tokens=int(out.length_B[row]), finish=out.finish_B[row],
+                               text=model.chat.decode(out.ids_BT[row, : out.length_B[row]])) for row in rows}
+        found.update(new)
+        on_finished(new)
 
-    rollouts = generate(model, adapter, [p.ids for p in prompts], samples, sampling, row_keys(key, names, samples), slots, ended)
+    names = [prompt.task.name for prompt in prompts]
+    rollouts = generate(model, adapter, [p.ids for p in prompts], samples, sampling, row_keys(key, names, samples),
+                        min_prompts, finished)
+    completions = [found[row] for row in range(len(found))]
     if hidden:
-        rollouts = rollouts._replace(hidden_B=hidden_of(model, adapter, rollouts))
-    return rollouts, [texts[row] for row in range(len(texts))]
+        completions = [one._replace(hidden_TD=hidden_TD) for one, hidden_TD in
+                       zip(completions, hidden_of(model, adapter, rollouts), strict=True)]
+    return rollouts, completions
 
 
-def wants_hidden(grader) -> bool:
-    """Whether the grader looks at hidden states, so that `sample` has to give them."""
-    return getattr(grader, "wants_hidden", False)
+def grade(grader: Grader, prompts: Sequence[Prompt], completions: Sequence[Completion]) -> list[GradedGroup]:
+    """The completions, graded now, grouped by prompt."""
+    return grouped(prompts, completions, grade_safely(grader, completions))
 
 
-def grade(grader, prompts: Sequence[Prompt], rollouts: Rollouts, texts: list[str]) -> tuple[list[GradedGroup], list[float]]:
-    """The samples, graded now, grouped by prompt; and the seconds that each took to grade."""
-    task_B = [prompts[p].task for p in rollouts.prompt_B]
-    grades = grade_rows(grader, task_B, texts, rollouts.length_B, rollouts.finish_B, rollouts.hidden_B)
-    return grouped(prompts, rollouts, texts, grades)
-
-
-def grouped(prompts: Sequence[Prompt], rollouts: Rollouts, texts, grades) -> tuple[list[GradedGroup], list[float]]:
-    """The samples with their grades, grouped by prompt; and the seconds that each took to grade."""
-    samples = [GradedSample.of(text, int(n), finish, g) for text, n, finish, g in
-               zip(texts, rollouts.length_B, rollouts.finish_B, grades, strict=True)]
+def grouped(prompts: Sequence[Prompt], completions: Sequence[Completion], grades: Sequence[Grade]) -> list[GradedGroup]:
+    """The completions with their grades, grouped by prompt."""
+    samples = [GradedSample.of(completion, found) for completion, found in zip(completions, grades, strict=True)]
     N = len(samples) // len(prompts)
-    groups = [GradedGroup(prompt.task.name, prompt.messages, samples[p * N : (p + 1) * N]) for p, prompt in enumerate(prompts)]
-    return groups, [g.wall_s for g in grades]
+    return [GradedGroup(prompt.task.name, prompt.messages, samples[p * N : (p + 1) * N]) for p, prompt in enumerate(prompts)]
 
 
 def rewards_of(groups: Sequence[GradedGroup], shuffled_by: tuple[int, int] | None = None, penalty_PN=0.0) -> np.ndarray:
@@ -106,23 +104,25 @@ class Batch(NamedTuple):
         return with_signal(self.advantage_PN, self.trained_PN)
 
 
-def sample_and_grade(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings, step: int, slots: int) -> Batch:
-    """These prompts' groups: sampled, graded, rewarded, compared."""
+def sample_and_grade(model, adapter, prompts: Sequence[Prompt], grader: Grader, settings: Settings, step: int,
+                     min_prompts: int) -> Batch:
+    """The groups of these prompts: sampled, graded, rewarded, compared."""
     started = time.perf_counter()
     seed, N = settings.trainer.seed, settings.generation.group
-    with Grading(grader, [prompt.task for prompt in prompts for _ in range(N)]) as grading:
-        rollouts, texts = sample_completions(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step), slots, grading.begin,
-                                 wants_hidden(grader))
+    with BackgroundGrading(grader) as grading:
+        rollouts, completions = sample_completions(model, adapter, prompts, N, sampling_of(settings), step_key(seed, step),
+                                                   min_prompts=min_prompts, on_finished=grading.begin, hidden=grader.wants_hidden)
         sampled = time.perf_counter()
-        grades = grading.finish(texts, rollouts.length_B, rollouts.finish_B, rollouts.hidden_B)
-    groups, grading_s = grouped(prompts, rollouts, texts, grades)
+        grades = grading.finish(completions)
+    groups = grouped(prompts, completions, grades)
     shuffled_by = (seed, step) if settings.reward.shuffle_rewards else None
     reward_PN = rewards_of(groups, shuffled_by, length_penalties(groups, settings))
     trained_PN = np.isfinite(reward_PN)
     if settings.objective.overlong == "mask":
         trained_PN &= np.reshape(rollouts.finish_B, reward_PN.shape) != "length"
-    return Batch(list(prompts), rollouts, groups, advantages_of(reward_PN, settings), trained_PN, grading_s,
-                 sampled - started, time.perf_counter() - sampled)
+    return Batch(prompts=list(prompts), rollouts=rollouts, groups=groups, advantage_PN=advantages_of(reward_PN, settings),
+                 trained_PN=trained_PN, grading_s=[found.wall_s for found in grades], sample_s=sampled - started,
+                 grade_s=time.perf_counter() - sampled)
 
 
 def collect(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings, step: int) -> Batch:
@@ -141,9 +141,10 @@ def joined(a: Batch, b: Batch) -> Batch:
     prompt_B = np.concatenate([a.rollouts.prompt_B, len(a.prompts) + b.rollouts.prompt_B])
     rollouts = Rollouts(prompt_ids=a.rollouts.prompt_ids + b.rollouts.prompt_ids, prompt_B=prompt_B,
                         finish_B=a.rollouts.finish_B + b.rollouts.finish_B, **both)
-    return Batch(a.prompts + b.prompts, rollouts, a.groups + b.groups, np.concatenate([a.advantage_PN, b.advantage_PN]),
-                 np.concatenate([a.trained_PN, b.trained_PN]), a.grading_s + b.grading_s, a.sample_s + b.sample_s,
-                 a.grade_s + b.grade_s)
+    return Batch(prompts=a.prompts + b.prompts, rollouts=rollouts, groups=a.groups + b.groups,
+                 advantage_PN=np.concatenate([a.advantage_PN, b.advantage_PN]),
+                 trained_PN=np.concatenate([a.trained_PN, b.trained_PN]), grading_s=a.grading_s + b.grading_s,
+                 sample_s=a.sample_s + b.sample_s, grade_s=a.grade_s + b.grade_s)
 
 
 def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, settings: Settings, step: int):
@@ -155,20 +156,20 @@ def train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, sett
 
 def _train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, settings: Settings, step: int):
     started = time.perf_counter()
-    objective, optimiser, passes = loss_of(settings), optimiser_of(settings), []
+    loss, optimiser, passes = loss_of(settings), optimiser_of(settings), []
     batch = collect(model, state.adapter, prompts, grader, settings, step)
     rechecking = time.perf_counter()
-    checked = recheck([prompt.task for prompt in batch.prompts], batch.groups, settings, step)
+    checked = recheck(grader, [prompt.task for prompt in batch.prompts], batch.groups, settings, step)
     graded = time.perf_counter()
-    packed = pack_groups(batch.rollouts, batch.advantage_PN, batch.trained_PN, objective, settings.model.update_samples)
-    if objective.kl_beta:
-        packed = [with_base_logprobs(model.params, group, model.cfg, objective, model.chat.vocab_used) for group in packed]
+    packed = pack_groups(batch.rollouts, batch.advantage_PN, batch.trained_PN, loss, settings.model.update_samples)
+    if loss.kl_beta:
+        packed = [with_base_logprobs(model.params, group, model.cfg, loss, model.chat.vocab_used) for group in packed]
     for _ in range(settings.objective.updates_per_batch):
-        state, metrics = update(model.params, state, packed, model.cfg, objective, optimiser, model.chat.vocab_used)
+        state, metrics = update(model.params, state, packed, model.cfg, loss, optimiser, model.chat.vocab_used)
         passes.append(metrics)
     updated = time.perf_counter()
     return state, batch.groups, {
-        **step_metrics(batch.groups), **checked, **extra_metrics(batch, objective, settings),
+        **step_metrics(batch.groups), **checked, **extra_metrics(batch, loss, settings),
         "time/grade_p99": float(np.quantile(batch.grading_s, 0.99)),
         "frac_reward_zero_std": 1 - int(batch.signal_P.sum()) / len(batch.prompts),  # of the rewards trained on, shuffled or not
         "entropy": float(batch.rollouts.entropy_BT.sum() / batch.rollouts.length_B.sum()),
@@ -180,11 +181,11 @@ def _train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, set
     }
 
 
-def extra_metrics(batch: Batch, objective: Loss, settings: Settings) -> dict:
-    """What only some settings give rise to."""
+def extra_metrics(batch: Batch, loss: Loss, settings: Settings) -> dict:
+    """Metrics that only some settings have."""
     metrics = {}
     if settings.generation.dynamic_sampling:
-        taught = int(teaching(batch.advantage_PN, batch.trained_PN, objective).sum())
+        taught = int(teaching(batch.advantage_PN, batch.trained_PN, loss).sum())
         metrics |= {"sampled_groups": len(batch.groups), "discarded_groups": len(batch.groups) - taught}
     if settings.objective.overlong == "penalise":
         metrics["rewards/overlong/mean"] = float(length_penalties(batch.groups, settings).mean())

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rl.errors import InputError
-from rl.rewards import grading, lisp
-from rl.rewards.base import Grade
+from rl.rewards import lisp
+from rl.rewards.base import Completion, Grade, Grader
 from rl.rewards.grading import grade_safely, recheck, weak_passes
 from rl.rewards.lisp import ProgramGrader, score_style
 from rl.run.log import step_metrics
@@ -26,18 +26,18 @@ def good(text, reward=1.0):
     return Grade(text, "pass" if reward else "wrong_answer", bool(reward), reward, 0.5, 1, 1, True, 0, "", ())
 
 
-class Fake:
+class Fake(Grader):
     """A grader whose third row of eight misbehaves as told; the others score 0 and 1 in turn."""
 
     def __init__(self, how):
         self.how, self.calls = how, 0
 
-    def grade(self, pairs):
-        """One grade a pair, but for the third."""
+    def grade(self, completions):
+        """One grade a completion, but for the third."""
         self.calls += 1
-        found = [good(text, float(int(text) % 2)) for _, text in pairs]
-        for row, (_, text) in enumerate(pairs):
-            if text == "3":
+        found = [good(one.text, float(int(one.text) % 2)) for one in completions]
+        for row, one in enumerate(completions):
+            if one.text == "3":
                 found[row] = self.how(found[row])
         return found
 
@@ -51,13 +51,13 @@ BAD = {"raises": raises, "None for a grade": lambda grade: None, "None for a rew
        "text": lambda grade: grade._replace(reward="1.0")}
 
 
-def rollouts():
-    return SimpleNamespace(prompt_B=np.zeros(ROWS, int), length_B=np.full(ROWS, 5), finish_B=["stop"] * ROWS, hidden_B=None)
+def completions(task=None):
+    return [Completion(task, str(row), 5, "stop") for row in range(ROWS)]
 
 
 def graded(grader):
     prompt = Prompt(SimpleNamespace(name="t"), [{"role": "user", "content": "t"}], [1])
-    return step.grade(grader, [prompt], rollouts(), [str(row) for row in range(ROWS)])[0]
+    return step.grade(grader, [prompt], completions(prompt.task))
 
 
 @pytest.mark.known_bug(15)
@@ -86,8 +86,8 @@ def test_the_reason_is_told(capsys):
 
 def test_a_grader_that_always_fails_teaches_nothing(capsys):
     """Every sample masked: no advantage, a rate of 1, reward null; each step's line says so."""
-    class Broken:
-        def grade(self, pairs):
+    class Broken(Grader):
+        def grade(self, completions):
             raise OSError("gone")
 
     groups = graded(Broken())
@@ -102,8 +102,8 @@ def test_a_grader_that_always_fails_teaches_nothing(capsys):
 def test_a_wrong_number_of_grades_is_an_error_that_names_the_function(change):
     """Which grade belongs to which sample cannot be known, so nothing is guessed."""
     class Short(Fake):
-        def grade(self, pairs):
-            return change(super().grade(pairs))
+        def grade(self, completions):
+            return change(super().grade(completions))
 
     with pytest.raises(InputError, match=r"Short.grade gave \d grades for 8 samples.*RESUME"):
         graded(Short(lambda grade: grade))
@@ -112,45 +112,45 @@ def test_a_wrong_number_of_grades_is_an_error_that_names_the_function(change):
 def test_a_good_grader_is_asked_once_and_left_alone(capsys):
     """Nothing is graded twice and nothing is said when there is nothing to say; 0 is a score."""
     grader = Fake(lambda grade: grade)
-    pairs = [(None, str(row)) for row in range(ROWS)]
-    assert grade_safely(grader, pairs) == [good(text, float(int(text) % 2)) for _, text in pairs]
+    assert grade_safely(grader, completions()) == [good(str(row), float(row % 2)) for row in range(ROWS)]
     assert grader.calls == 1 and capsys.readouterr().out == ""
 
 
 def test_signals_pass_through():
     """Ctrl-C inside a grader is no fault of the grader."""
-    class Stopped:
-        def grade(self, pairs):
+    class Stopped(Grader):
+        def grade(self, completions):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        grade_safely(Stopped(), [(None, "1")])
+        grade_safely(Stopped(), completions()[:1])
 
 
 def test_a_program_that_the_scorer_cannot_take_is_masked(monkeypatch):
-    """The real Grader: an error in the style scorer costs one sample, whatever the sandbox said of it."""
+    """The real grader: an error in the style scorer costs one sample, whatever the sandbox said of it."""
     from tests.rewards.test_recheck import DOUBLE, HONEST
     box = SimpleNamespace(expect=lambda *_, **__: None,
                           grade=lambda jobs: [Result("pass", 1, 1, "", 0.0, 0.0, ()) for _ in jobs])
     real = score_style
     monkeypatch.setattr(lisp, "score_style", lambda source, *rest, **named:
                         real(source, *rest, **named) if "deep" not in source else [][1])
-    found = grade_safely(ProgramGrader(box, [DOUBLE], 0.5, 1), [(DOUBLE, HONEST), (DOUBLE, HONEST + "# deep\n")])
+    found = grade_safely(ProgramGrader(box, [DOUBLE], 0.5, 1),
+                         [Completion(DOUBLE, HONEST), Completion(DOUBLE, HONEST + "# deep\n")])
     assert [grade.verdict for grade in found] == ["pass", "internal_error"]
     assert found[0].reward > 1 and "IndexError" in found[1].detail
 
 
-def test_a_second_opinion_never_ends_a_run(monkeypatch, capsys):
+def test_a_second_opinion_never_ends_a_run(capsys):
     """Failures while rechecking are counted out or told of; training goes on."""
-    looked, failed = weak_passes(Fake(raises), [(SimpleNamespace(name="t"), str(row)) for row in range(ROWS)],
-                                 [good(str(row)) for row in range(ROWS)])
+    looked, failed = weak_passes(Fake(raises), completions(SimpleNamespace(name="t")), [good(str(row)) for row in range(ROWS)])
     assert looked == 7 and len(failed) == 4
-    monkeypatch.setattr(grading, "_look_again", raises_any)
     settings = Settings(sandbox=Settings().sandbox.__class__(recheck_share=1.0))
-    groups = graded(Fake(lambda grade: grade))
-    assert recheck([None], groups, settings, 4) == {"grader/rechecked": 0, "grader/recheck_failed": 0}
+    grader = Fake(lambda grade: grade)
+    grader.has_cases, grader.second_grader = True, cannot_start
+    found = recheck(grader, [SimpleNamespace(name="t")], graded(grader), settings, 4)
+    assert found == {"grader/rechecked": 0, "grader/recheck_failed": 0}
     assert "step 5: no recheck of 4 passes: 2 tasks cannot be graded" in capsys.readouterr().out
 
 
-def raises_any(*_):
+def cannot_start(tasks):
     raise InputError("2 tasks cannot be graded")

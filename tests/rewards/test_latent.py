@@ -13,9 +13,9 @@ import pytest
 from rl.errors import InputError
 from rl.models import pretrained
 from rl.registry import build_objective
-from rl.rewards.base import TrainingSample
-from rl.rewards.combining import EXTRA, LatentObjective, check_scores
-from rl.rewards.setup import RewardGrader, grader_of, objective_of_rewards
+from rl.rewards.base import EXTRA, Completion, TrainingSample
+from rl.rewards.combining import LatentObjective, check_scores
+from rl.rewards.setup import RewardGrader, checked_combiner, grader_of
 from rl.settings import config
 from rl.tasks import Prompt
 from rl.training import lora
@@ -43,7 +43,8 @@ def graded(objective, texts, hidden):
     settings = config.load({"COMBINE": "latent"}).settings
     grader = grader_of(None, TASKS, settings)
     grader = RewardGrader(objective, grader._rewards)
-    return grader.grade_samples(TASKS[:1] * len(texts), texts, [4] * len(texts), ["stop"] * len(texts), hidden)
+    return grader.grade([Completion(TASKS[0], text, 4, "stop", states)
+                         for text, states in zip(texts, hidden or [None] * len(texts), strict=True)])
 
 
 # ---- which states ----------------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def test_code_that_is_no_objective_is_refused(tmp_path, text, named):
     """With what it lacks, before anything is loaded."""
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(InputError, match=named):
-        objective_of_rewards(config.load({"COMBINE": f"{tmp_path / 'mine.py'}:Mine"}).settings)
+        checked_combiner(config.load({"COMBINE": f"{tmp_path / 'mine.py'}:Mine"}).settings)
 
 
 def test_outside_code_says_so_once(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl.errors import InputError
-from rl.rewards.base import Grade, GradedSample
+from rl.rewards.base import Completion, Grade, GradedSample
 from rl.rewards.grading import weak_passes
 from rl.rewards.lisp import (
     _IDEMPOTENT_METHODS,
@@ -294,7 +294,8 @@ def test_the_grader_makes_cases_once_and_grades_in_one_call():
     f, g = task("f"), task("g", scalar=False)
     box = FakeSandbox({"def f(s): return 0": "wrong_answer"})
     grader = ProgramGrader(box, [f, g], style_weight=0.5, case_seed=1)
-    texts = [(f, "```python\ndef f(s): return [s]\n```"), (g, "def g(s): return s"), (f, "def f(s): return 0")]
+    texts = [Completion(f, "```python\ndef f(s): return [s]\n```"), Completion(g, "def g(s): return s"),
+             Completion(f, "def f(s): return 0")]
     grades = grader.grade(texts)
     grader.grade(texts[:1])
 
@@ -322,7 +323,7 @@ def test_what_surrounds_an_answer_is_run_and_not_scored():
     f = replace(task("f", scalar=False), preamble="import math", adapter="_graded = f", generate=None, record=lambda box: [(7,)],
                 relative=1e-3)
     box = FakeSandbox({})
-    grade, = ProgramGrader(box, [f], 0.5, 0).grade([(f, "def f(s): return s")])
+    grade, = ProgramGrader(box, [f], 0.5, 0).grade([Completion(f, "def f(s): return s")])
 
     assert box.expected == [(f.program(f.reference), "_graded", [(7,)], {"one_element_list": True, "relative": 1e-3})]
     assert box.batches[0][0][0] == "import math\ndef f(s): return s\n_graded = f"
@@ -346,29 +347,29 @@ def test_correctness_gates(weight):
                 "output_too_large", "crash"]
     code = "def f(s): return [g(g(g(g(g(s)))))]\n"
     for verdict in verdicts:
-        [grade] = ProgramGrader(FakeSandbox({code: verdict}), [task("f")], weight, 0).grade([(task("f"), best)])
+        [grade] = ProgramGrader(FakeSandbox({code: verdict}), [task("f")], weight, 0).grade([Completion(task("f"), best)])
         assert (grade.correct, grade.reward, grade.style) == (False, 0.0, 1.0)
-    [grade] = ProgramGrader(FakeSandbox({}), [task("f")], weight, 0).grade([(task("f"), best)])
+    [grade] = ProgramGrader(FakeSandbox({}), [task("f")], weight, 0).grade([Completion(task("f"), best)])
     assert (grade.correct, grade.reward) == (True, 1.0 + weight)
-    [grade] = ProgramGrader(FakeSandbox({code: "internal_error"}), [task("f")], weight, 0).grade([(task("f"), best)])
+    [grade] = ProgramGrader(FakeSandbox({code: "internal_error"}), [task("f")], weight, 0).grade([Completion(task("f"), best)])
     assert not grade.correct and math.isnan(grade.reward)
 
 
 def test_no_wrap_where_the_grader_refuses_it():
     """A scalar task whose grader does not take [x] is scored without the component: full style stays within reach."""
     plain = task("f", scalar=True, one_element_list=False)
-    [grade] = ProgramGrader(FakeSandbox({}), [plain], 0.5, 0).grade([(plain, "def f(s): return g(g(g(g(g(s)))))")])
+    [grade] = ProgramGrader(FakeSandbox({}), [plain], 0.5, 0).grade([Completion(plain, "def f(s): return g(g(g(g(g(s)))))")])
     assert grade.style == 1.0
 
 
 def test_weak_passes_are_graded_again():
     """Only passes are graded again; those that fail on the second cases are counted, grader failures are not."""
     f = task("f")
-    pairs = [(f, "a = 1"), (f, "b = 2"), (f, "c = 3"), (f, "d = 4")]
+    completions = [Completion(f, text) for text in ("a = 1", "b = 2", "c = 3", "d = 4")]
     first = ProgramGrader(FakeSandbox({"a = 1": "timeout"}), [f], 0.5, 1)
     second_box = FakeSandbox({"b = 2": "wrong_answer", "c = 3": "internal_error"})
     second = ProgramGrader(second_box, [f], 0.5, 2)
-    looked, failed = weak_passes(second, pairs, first.grade(pairs))
+    looked, failed = weak_passes(second, completions, first.grade(completions))
     assert looked == 2 and [(name, grade.correct) for name, grade in failed] == [("f", False)]
     assert [code for code, _ in second_box.batches[0]] == ["b = 2", "c = 3", "d = 4"]
 
@@ -400,7 +401,7 @@ def test_grading_for_real(sandbox):
              "```python\ndef gcd(a, b):\n    return a if not b else gcd(b,",
              "I do not know.",
              "```python\nimport math\n\ndef gcd(a, b):\n    return math.gcd(a, b)"]
-    grades = ProgramGrader(sandbox, [gcd], style_weight=0.5, case_seed=3).grade([(gcd, text) for text in texts])
+    grades = ProgramGrader(sandbox, [gcd], style_weight=0.5, case_seed=3).grade([Completion(gcd, text) for text in texts])
 
     assert [grade.correct for grade in grades] == [True, True, False, False, False, True]
     assert [grade.reward for grade in grades] == pytest.approx([1.23, 1.38, 0, 0, 0, 1.23])
@@ -411,6 +412,7 @@ def test_every_task_has_cases_that_its_reference_passes(sandbox):
     """The shipped tasks' own references pass under a seed that nobody tuned, and score a style in range."""
     taskset = pytest.importorskip("tasks.lc_easy_tasks", reason="tasks/lc_easy_tasks.py is not there")
     tasks = list(taskset.TASKS)[::8]
-    grades = ProgramGrader(sandbox, tasks, 0.5, case_seed=77).grade([(t, f"```python\n{t.reference}\n```") for t in tasks])
+    grader = ProgramGrader(sandbox, tasks, 0.5, case_seed=77)
+    grades = grader.grade([Completion(task, f"```python\n{task.reference}\n```") for task in tasks])
     assert {grade.verdict for grade in grades} == {"pass"}
     assert all(0.0 <= grade.style <= 1.0 for grade in grades)

@@ -12,9 +12,19 @@ from tokenizers import Tokenizer
 
 from rl import registry
 from rl.errors import InputError
-from rl.rewards.grading import grade_rows
+from rl.rewards.base import Combiner, Completion
+from rl.rewards.grading import grade_safely
 from rl.rewards.lisp import ProgramGrader
-from rl.rewards.setup import RewardGrader, check_rewards, check_tasks, grader_of, objective_of_rewards, open_judge, runs_code
+from rl.rewards.setup import (
+    RewardGrader,
+    check_rewards,
+    check_tasks,
+    checked_combiner,
+    grader_of,
+    open_judge,
+    runs_code,
+    trainable,
+)
 from rl.rewards.words.rewards import gsm8k_correctness_reward, is_well_formed
 from rl.settings import config
 from rl.tasks import Tasks, load_tasks
@@ -30,13 +40,13 @@ def settings(**values):
 
 
 def graded(grader, texts, tasks=TASKS[:1] * 4):
-    return grade_rows(grader, tasks, texts, [5] * len(texts), ["stop"] * len(texts))
+    return grade_safely(grader, [Completion(task, text, 5, "stop") for task, text in zip(tasks, texts, strict=True)])
 
 
 def test_programs_are_the_default():
     """lisp is the sandbox's own grader, which takes single completions while others are being sampled."""
     assert runs_code(settings()) and isinstance(grader_of(None, [], settings()), ProgramGrader)
-    assert not hasattr(grader_of(None, [], settings()), "whole_groups")
+    assert not grader_of(None, [], settings()).whole_groups and grader_of(None, TASKS, settings(combine="additive")).whole_groups
 
 
 def test_answers_need_no_sandbox():
@@ -77,7 +87,7 @@ def test_the_tag_is_one_setting():
     assert [grade.scores["length_penalty_reward"] for grade in found] == pytest.approx([1 / 3] * 3 + [0])    # 2 words, mean 1.5
     assert "<reason>" in replace(TASKS[0], tag="reason").messages()[0]["content"]
     with pytest.raises(InputError, match="length_penalty_reward: tag='think', but the prompt asks for THINKING_TAG=reason"):
-        objective_of_rewards(settings(combine="additive", thinking_tag="reason",
+        checked_combiner(settings(combine="additive", thinking_tag="reason",
                                       reward_kwargs='{"length_penalty_reward": {"tag": "think"}}'))
 
 
@@ -128,7 +138,7 @@ def test_numbers_in_kwargs_may_be_text(tmp_path):
                         "generation: {group: 4}\n"
                         f"rewards: {{kwargs: {{length_penalty_reward: {{group_size: {size}}}}}}}\n")
         found = config.load({"CONFIG": str(path)}).settings
-        objective_of_rewards(found)
+        checked_combiner(found)
         assert config.load({"CONFIG": run_file(tmp_path, found)}).settings == found
         return [grade.reward for grade in graded(grader_of(None, TASKS, found), [RIGHT, LONG, WRONG, LOOSE])]
 
@@ -162,7 +172,7 @@ def run_file(folder, settings):
 def test_names_and_kwargs_that_are_wrong(values, named):
     """Before anything is loaded, with the nearest or the known names."""
     with pytest.raises(InputError, match=named):
-        objective_of_rewards(settings(**values))
+        checked_combiner(settings(**values))
 
 
 @pytest.mark.parametrize("text", ["[1]", "3", "{a", "x: !!python/object:os.system {}"])
@@ -176,9 +186,9 @@ def test_tasks_that_a_reward_cannot_judge():
     """Programs have no answer to compare with, word problems no program to run: named with what fits, and that alone."""
     programs = load_tasks(settings(task_names="gcd", split="all").data)
     with pytest.raises(InputError, match="gcd .*has none to compare with: set COMBINE=lisp, or another TASKS$"):
-        check_tasks(programs, objective_of_rewards(settings(combine="additive")), settings(combine="additive"))
+        check_tasks(programs, checked_combiner(settings(combine="additive")), settings(combine="additive"))
     with pytest.raises(InputError, match="a of TASKS=.* asks for none: set COMBINE=additive or weighted_length_penalty, or an"):
-        check_tasks(TASKS, objective_of_rewards(settings()), settings())
+        check_tasks(TASKS, checked_combiner(settings()), settings())
 
 
 def of_zero_shot(folder, **more):
@@ -194,11 +204,12 @@ def test_tasks_that_a_zero_shot_file_lacks(tmp_path):
     missing: zero is for those who know."""
     asked = of_zero_shot(tmp_path)
     with pytest.raises(InputError, match="has no row for 1 of the 2 tasks, such as b; .*eval_runs.py --zero-shot.*missing: zero"):
-        check_rewards(TASKS, objective_of_rewards(asked), asked)
-    check_rewards(TASKS[:1], objective_of_rewards(asked), asked)
-    check_rewards(Tasks(TASKS, unseen={"b"}), objective_of_rewards(asked), asked)
+        check_rewards(TASKS, checked_combiner(asked), asked)
+    check_rewards(TASKS[:1], checked_combiner(asked), asked)
+    one_a_step = replace(asked, trainer=replace(asked.trainer, tasks_per_step=1))
+    trainable(one_a_step, lambda data: Tasks(TASKS, unseen={"b"}))
     zero = of_zero_shot(tmp_path, missing="zero")
-    check_rewards(TASKS, objective_of_rewards(zero), zero)
+    check_rewards(TASKS, checked_combiner(zero), zero)
 
 
 def gives(values):
@@ -208,32 +219,34 @@ def gives(values):
 
 @pytest.mark.parametrize("values, said", [
     ([0.0] * 3, "mine gave 3 values for 4 samples"), ([0.0] * 5, "mine gave 5 values for 4 samples"),
-    (None, "mine gave None, no list of numbers"), (1.0, "mine gave 1.0, no list"), ([None] * 4, "mine gave no number but None"),
-    ([1.0, "a", 0.0, 0.0], "mine gave no number but 'a'"), ([[1.0]] * 4, r"mine gave no number but \[1.0\]"),
+    (None, "mine gave None, not a list of numbers"), (1.0, "mine gave 1.0, not a list"),
+    ([None] * 4, "mine gave None, not a number"),
+    ([1.0, "a", 0.0, 0.0], "mine gave 'a', not a number"), ([[1.0]] * 4, r"mine gave \[1.0\], not a number"),
     (lambda samples: 1 / 0, None), (lambda samples: sys.exit(1), None), ([math.nan] * 4, None), ([1.0, None, 0.0, True], None),
     (lambda samples: (float(sample.tokens) for sample in samples), None), (np.zeros(4), None),
     (lambda samples: [float(sample.reference) for sample in samples], None)])
 def test_a_reward_is_tried_on_made_up_samples(monkeypatch, values, said):
     """Once, on GROUP samples of a real task: another number of values, or no numbers, would end a run after a step. What it
     raises there is no proof of anything."""
-    monkeypatch.setitem(registry._REGISTERED["reward"], "mine", gives(values))
+    monkeypatch.setitem(registry._REGISTERED["reward"], "mine", registry.Registered(gives(values)))
     asked = settings(combine="additive", combine_kwargs="{extras: [mine]}", group=4)
     if said is None:
-        return check_rewards(TASKS, objective_of_rewards(asked), asked)
+        return check_rewards(TASKS, checked_combiner(asked), asked)
     with pytest.raises(InputError, match=said):
-        check_rewards(TASKS, objective_of_rewards(asked), asked)
+        check_rewards(TASKS, checked_combiner(asked), asked)
 
 
 def test_made_up_samples_are_like_real_ones(monkeypatch):
     """The task's prompt and answer, one group, some right and some wrong; programs are asked for none of the judges' rewards."""
     seen = []
-    monkeypatch.setitem(registry._REGISTERED["reward"], "mine", lambda samples: seen.extend(samples) or [0.0] * len(samples))
+    monkeypatch.setitem(registry._REGISTERED["reward"], "mine",
+                        registry.Registered(lambda samples: seen.extend(samples) or [0.0] * len(samples)))
     asked = settings(combine="additive", combine_kwargs="{extras: [mine]}", group=5, thinking_tag="t")
-    check_rewards(TASKS, objective_of_rewards(asked), asked)
+    check_rewards(TASKS, checked_combiner(asked), asked)
     assert len(seen) == 5 and {(sample.prompt, sample.reference) for sample in seen} == {("1 + 2 = ?", "3")}
     assert [is_well_formed(sample.completion, "t") for sample in seen] == [True, False, True, False, True]
     assert gsm8k_correctness_reward(seen, "t") == [1, 0, 0, 0, 1]
-    check_rewards(load_tasks(settings(task_names="gcd", split="all").data), objective_of_rewards(settings()), settings())
+    check_rewards(load_tasks(settings(task_names="gcd", split="all").data), checked_combiner(settings()), settings())
 
 
 def test_the_hook_on_hidden_states_is_tried(tmp_path):
@@ -243,10 +256,10 @@ def test_the_hook_on_hidden_states_is_tried(tmp_path):
                                       "        return [float(sample.hidden_TD.sum()) for sample in samples[1:]]\n")
     asked = settings(combine=f"{tmp_path / 'mine.py'}:Mine", group=4)
     with pytest.raises(InputError, match="extra_reward gave 3 values for 4 samples"):
-        check_rewards(TASKS, objective_of_rewards(asked), asked)
+        check_rewards(TASKS, checked_combiner(asked), asked)
 
 
-class Names:
+class Names(Combiner):
     def __init__(self, *names, correctness=None):
         self.names = names
         if correctness:
@@ -306,7 +319,7 @@ def test_an_objective_that_cannot_be_used(tmp_path, broken, named):
     """Found before a model is read, in a line that says which method of it and where."""
     (tmp_path / "mine.py").write_text(BROKEN + broken + "\n")
     with pytest.raises(InputError, match=named):
-        objective_of_rewards(settings(combine=f"{tmp_path / 'mine.py'}:Mine"))
+        checked_combiner(settings(combine=f"{tmp_path / 'mine.py'}:Mine"))
 
 
 def test_a_reward_that_exits_ends_no_run(capsys):
@@ -352,7 +365,8 @@ def test_a_users_file_brings_task_reward_and_objective(tmp_path, capsys, monkeyp
                     "objective: {combine: only_brief}\nrewards: {kwargs: {brief: {limit: 3}}}\n")
     found = config.load({"CONFIG": str(path)}).settings
     tasks = load_tasks(found.data)
-    grades = grade_rows(grader_of(None, tasks, found), tasks, ["x"] * 4, [2, 3, 4, 9], ["stop"] * 4)
+    grades = grade_safely(grader_of(None, tasks, found), [Completion(task, "x", tokens, "stop")
+                                                          for task, tokens in zip(tasks, (2, 3, 4, 9), strict=True)])
 
     assert sorted(task.name for task in tasks) == ["t1", "t2", "t3", "t4"]
     assert [grade.reward for grade in grades] == [1, 1, 0, 0]

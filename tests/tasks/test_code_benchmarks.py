@@ -10,6 +10,7 @@ import random
 import pytest
 
 from rl.errors import InputError
+from rl.rewards.base import Completion
 from rl.rewards.lisp import ProgramGrader, score_style
 from rl.sandbox import Sandbox
 from rl.settings.declared import DataSettings
@@ -54,7 +55,7 @@ def load(folder, *rows, **changes):
 
 
 def verdict(box, task, code):
-    return ProgramGrader(box, [task], 0.5, 0).grade([(task, f"```python\n{code}\n```")])[0].verdict
+    return ProgramGrader(box, [task], 0.5, 0).grade([Completion(task, f"```python\n{code}\n```")])[0].verdict
 
 
 # Recording
@@ -235,7 +236,7 @@ def test_the_answer_may_lean_on_the_prompt_but_is_scored_alone(box, tmp_path):
     """Helpers and imports above the function are there to use; style is that of the answer's own code."""
     task, = load(tmp_path, HELPED)
     code = "from __future__ import annotations\ndef f(x: Unknown) -> int:\n    return abs(helper(int(x)))\n"
-    grade, = ProgramGrader(box, [task], 0.5, 0).grade([(task, f"Here:\n```python\n{code}```")])
+    grade, = ProgramGrader(box, [task], 0.5, 0).grade([Completion(task, f"Here:\n```python\n{code}```")])
 
     assert (grade.verdict, grade.code) == ("pass", code)
     assert (grade.style, grade.depth, grade.pure) == (score_style(code, "f", scalar=False)[:2] + (True,)) and grade.depth == 3
@@ -352,9 +353,9 @@ def test_a_few_published_problems(box, files, provider, count):
     grader = ProgramGrader(box, few, 0.5, 0)
 
     assert len(tasks) == count == len({task.name for task in tasks})
-    assert all(grade.correct for grade in grader.grade([(task, f"```python\n{task.reference}\n```") for task in few]))
+    assert all(grade.correct for grade in grader.grade([Completion(task, f"```python\n{task.reference}\n```") for task in few]))
     assert not any(grade.correct for grade in grader.grade([
-        (task, f"```python\ndef {task.entry_point}(*given):\n    return object()\n```") for task in few]))
+        Completion(task, f"```python\ndef {task.entry_point}(*given):\n    return object()\n```") for task in few]))
 
 
 @pytest.mark.slow
@@ -365,8 +366,8 @@ def test_every_published_problem(box, files, provider, count):
     rows = {f"MBPP/{row['task_id']}" if provider == "mbpp" else row["task_id"]: row for row in read(files[provider])}
     tasks = load_tasks(DataSettings(tasks=provider, split="heldout", tasks_file=str(files[provider])))
     grader = ProgramGrader(box, tasks, 0.5, 0)
-    grades = grader.grade([(task, f"```python\n{task.reference}\n```") for task in tasks])
-    none = grader.grade([(task, f"```python\ndef {task.entry_point}(*given):\n    return None\n```") for task in tasks])
+    grades = grader.grade([Completion(task, f"```python\n{task.reference}\n```") for task in tasks])
+    none = grader.grade([Completion(task, f"```python\ndef {task.entry_point}(*given):\n    return None\n```") for task in tasks])
 
     odd = {"MBPP/123": -1, "MBPP/124": 0}     # a test that takes seconds; complex numbers, which travel as something else
     assert len(tasks) == count

@@ -55,7 +55,7 @@ def test_split_parts_the_tasks():
     (lambda file: open(file + "/none"), "raised FileNotFoundError: .*none")])
 def test_a_provider_that_gives_no_tasks(monkeypatch, gives, named):
     """Whatever one's own provider raises or gives instead of tasks and names: a line that says what, with its name."""
-    monkeypatch.setitem(registry._REGISTERED["data provider"], "mine", gives)
+    monkeypatch.setitem(registry._REGISTERED["data provider"], "mine", registry.Registered(gives))
     with pytest.raises(InputError, match=f"TASKS=mine.*{named}"):
         load_tasks(DataSettings(tasks="mine", tasks_file="x"))
 
@@ -210,7 +210,7 @@ def test_each_epoch_holds_every_task_once_and_no_step_holds_one_twice(size, seed
     """Read as one stream, each n indices are all the tasks, from any epoch on, also where steps straddle epochs."""
     n, per_step = size
     start = first_epoch * n // per_step     # the step in which that epoch starts
-    steps = [tasks_of_step(range(n), step, per_step, seed) for step in range(start, start + 3 * n // per_step + 2)]
+    steps = [tasks_of_step(n, step, per_step, seed) for step in range(start, start + 3 * n // per_step + 2)]
     stream = [i for step in steps for i in step][first_epoch * n - start * per_step:]
 
     assert all(len(set(step)) == per_step for step in steps)
@@ -220,15 +220,15 @@ def test_each_epoch_holds_every_task_once_and_no_step_holds_one_twice(size, seed
 
 def test_a_batch_is_a_function_of_its_arguments():
     """A resumed run repeats it: no state is kept, and the global generator plays no part."""
-    first = [tasks_of_step(range(80), step, 8, 3) for step in range(40)]
+    first = [tasks_of_step(80, step, 8, 3) for step in range(40)]
     random.seed(1)
 
-    assert [tasks_of_step(range(80), step, 8, 3) for step in reversed(range(40))][::-1] == first
+    assert [tasks_of_step(80, step, 8, 3) for step in reversed(range(40))][::-1] == first
 
 
 def test_seeds_and_epochs_differ():
     """Neither two seeds nor two epochs train in the same order."""
-    orders = [[i for step in range(epoch * 10, epoch * 10 + 10) for i in tasks_of_step(range(80), step, 8, seed)]
+    orders = [[i for step in range(epoch * 10, epoch * 10 + 10) for i in tasks_of_step(80, step, 8, seed)]
               for seed in (0, 1) for epoch in (0, 1)]
 
     assert len(set(map(tuple, orders))) == 4
@@ -238,13 +238,13 @@ def test_seeds_and_epochs_differ():
 def test_a_step_cannot_take_more_tasks_than_there_are(n, per_step):
     """The message names both settings."""
     with pytest.raises(InputError, match=rf"TASKS_PER_STEP={per_step}.*{n} tasks.*N_TASKS"):
-        tasks_of_step(range(n), 0, per_step, 0)
+        tasks_of_step(n, 0, per_step, 0)
 
 
 def test_steps_count_from_zero():
     """A negative step is a mistake of the caller's."""
     with pytest.raises(ValueError, match="step -1"):
-        tasks_of_step(range(4), -1, 2, 0)
+        tasks_of_step(4, -1, 2, 0)
 
 
 # The order where tasks are replaced
@@ -259,7 +259,8 @@ def test_draws_of_any_size_go_through_the_epochs(size, seed):
     for count in counts:
         drawn, after = draw_tasks(cursor, n, count, seed)
         assert len(set(drawn)) == len(drawn) == count
-        assert draw_tasks(cursor, n, n, seed)[0][:count] == drawn and draw_tasks(Cursor(*cursor), n, count, seed) == (drawn, after)
+        assert draw_tasks(cursor, n, n, seed)[0][:count] == drawn
+        assert draw_tasks(Cursor(*cursor), n, count, seed) == (drawn, after)
         often.update(drawn)
         cursor = after
         assert sum(often.values()) + len(cursor.rest) == cursor.epochs * n
@@ -268,7 +269,7 @@ def test_draws_of_any_size_go_through_the_epochs(size, seed):
 
 def test_the_first_epoch_is_in_the_usual_order():
     """Replacing tasks changes how far a step goes, not the order it goes in."""
-    assert draw_tasks(START, 80, 80, 3)[0] == [i for step in range(10) for i in tasks_of_step(range(80), step, 8, 3)]
+    assert draw_tasks(START, 80, 80, 3)[0] == [i for step in range(10) for i in tasks_of_step(80, step, 8, 3)]
     assert draw_tasks(START, 80, 80, 3)[0] != draw_tasks(START, 80, 80, 4)[0]
 
 
@@ -280,19 +281,19 @@ def dynamic(on, per_step=2, most=6):
 def test_what_lies_ahead_of_a_step():
     """Without DYNAMIC_SAMPLING the step's own tasks, and a cursor that stays; with it up to MAX_SAMPLED_GROUPS different ones,
     of which the next step finds those that were not taken."""
-    assert next_tasks(range(8), 3, START, dynamic(False)) == tasks_of_step(range(8), 3, 2, 0)
-    assert cursor_after(range(8), 2, START, dynamic(False)) == START
-    first = next_tasks(range(8), 0, START, dynamic(True))
-    after = cursor_after(range(8), 3, START, dynamic(True))
-    assert len(first) == 6 and next_tasks(range(8), 1, after, dynamic(True))[:3] == first[3:]
-    assert len(next_tasks(range(4), 0, START, dynamic(True))) == 4, "no more than there are tasks"
+    assert next_tasks(8, 3, START, dynamic(False)) == tasks_of_step(8, 3, 2, 0)
+    assert cursor_after(8, 2, START, dynamic(False)) == START
+    first = next_tasks(8, 0, START, dynamic(True))
+    after = cursor_after(8, 3, START, dynamic(True))
+    assert len(first) == 6 and next_tasks(8, 1, after, dynamic(True))[:3] == first[3:]
+    assert len(next_tasks(4, 0, START, dynamic(True))) == 4, "no more than there are tasks"
 
 
 @pytest.mark.parametrize("per_step", [4, 5])
 def test_replacing_needs_more_tasks_than_a_step_takes(per_step):
     """Said with both numbers before anything is loaded."""
     with pytest.raises(InputError, match=rf"DYNAMIC_SAMPLING.*TASKS_PER_STEP={per_step}.*4 tasks"):
-        next_tasks(range(4), 0, START, dynamic(True, per_step))
+        next_tasks(4, 0, START, dynamic(True, per_step))
 
 
 def test_tasks_ask_for_the_tag_of_the_settings(tmp_path):

@@ -216,7 +216,8 @@ def test_it_is_half_right_in_every_style():
     model, tasks = pretrained.load(pretrained.resolve("tiny"), np.float32), load_tasks(DataSettings())
     prompts = encode_prompts(tasks, model.chat, False, 256)
     with Sandbox() as sandbox:
-        found = probe(model, None, prompts, ProbeGrader.on(sandbox, tasks, Settings()), 8, SamplingParams(1.0, 0, 1.0, 192, 16), 0, 16)
+        found = probe(model, None, prompts, ProbeGrader.on(sandbox, tasks, Settings()), samples=8,
+                      sampling=SamplingParams(1.0, 0, 1.0, 192, 16), seed=0, tasks_at_once=16)
     right = [sample for group in found.groups for sample in group.samples if sample.correct]
 
     assert 0.3 <= len(right) / (8 * len(tasks)) <= 0.6

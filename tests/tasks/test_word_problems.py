@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rl.errors import InputError
 from rl.registry import build_data_provider
 from rl.rewards.base import TrainingSample
-from rl.rewards.words.answers import equal
+from rl.rewards.words.answers import compare
 from rl.rewards.words.rewards import format_tag_reward, gsm8k_correctness_reward, is_well_formed
 from rl.settings.declared import DataSettings, Kwargs
 from rl.tasks import load_tasks
@@ -46,7 +46,8 @@ def load(provider, *paths, **kwargs):
 
 def test_gsm8k_as_it_is_published(shared_dir):
     """All rows; the test split is held out; each gold is its own answer in a well formed completion."""
-    tasks, held_out, left_out = load("gsm8k", str(shared_dir / "data/gsm8k"))
+    provided = load("gsm8k", str(shared_dir / "data/gsm8k"))
+    tasks, held_out, left_out = provided.tasks, provided.held_out, provided.left_out
 
     assert (len(tasks), len(held_out), left_out) == (8792, 1319, {})
     samples = [TrainingSample(task.text, f"<think></think>\\boxed{{{task.answer}}}", task.answer, 9, "stop", task.metadata)
@@ -59,7 +60,8 @@ def test_gsm8k_as_it_is_published(shared_dir):
 def test_one_file_of_gsm8k(tmp_path):
     """A file alone is trained on, unless it is named test; CRLF, blank lines and a byte order mark do not matter."""
     rows = "\ufeff" + json.dumps(gsm(1, "#### 1,234")), "", gsm(2, "#### -5"), "  ", ""
-    tasks, held_out, _ = load("gsm8k", lines(tmp_path / "train.jsonl", *rows, end="\r\n"))
+    provided = load("gsm8k", lines(tmp_path / "train.jsonl", *rows, end="\r\n"))
+    tasks, held_out = provided.tasks, provided.held_out
 
     assert [(task.name, task.answer) for task in tasks] == [("gsm8k/train/1", "1234"), ("gsm8k/train/3", "-5")] and not held_out
     assert len(load("gsm8k", lines(tmp_path / "test.jsonl", *rows)).held_out) == 2
@@ -127,7 +129,8 @@ def test_math_by_level(tmp_path):
         train__geometry__3=problem("[asy] draw(); [/asy] How long?"), train__algebra__4=problem("Three?", "Level 5"),
         train__algebra__5=problem("Four?", "Level ?"), train__algebra__6=problem("Five?", "Level 1"),
         test__algebra__1=problem("Five?", "Level 1", r"\boxed{1}, so \boxed{\boxed{5}}"))
-    tasks, held_out, left_out = load("math", folder, levels=[1, 2])
+    provided = load("math", folder, levels=[1, 2])
+    tasks, held_out, left_out = provided.tasks, provided.held_out, provided.left_out
     assert load("math", folder, levels=["1", "2"]).tasks == tasks, "numbers as text"
 
     assert {(task.name, task.answer, task.level) for task in tasks} == {
@@ -141,7 +144,8 @@ def test_math_by_level(tmp_path):
 def test_math_as_lines(tmp_path):
     """Rows with a level in digits and their own id, whose split tells what is held out."""
     rows = [{**problem(level=3), "unique_id": "test/algebra/1.json"}, {**problem("B?", "4"), "unique_id": "train/algebra/2.json"}]
-    tasks, held_out, _ = load("math", lines(tmp_path / "math.jsonl", *rows))
+    provided = load("math", lines(tmp_path / "math.jsonl", *rows))
+    tasks, held_out = provided.tasks, provided.held_out
 
     assert [(task.name, task.level) for task in tasks] == [("math/math/test/algebra/1.json", 3),
                                                            ("math/math/train/algebra/2.json", 4)]
@@ -177,7 +181,7 @@ def test_tasks_that_ask_for_a_form(tmp_path, text, asks):
     task, = load("math", lines(tmp_path / "math.jsonl", problem(text, 1, r"\boxed{(x+1)^2}"))).tasks
 
     assert task.same_form == asks and task.metadata["same_form"] == asks
-    assert equal("x^2+2x+1", task.answer, task.same_form) != asks
+    assert compare("x^2+2x+1", task.answer, task.same_form) is not asks
 
 
 # Prompts
@@ -200,7 +204,7 @@ def test_prompts_share_their_beginning():
 def curriculum(sizes, stage_steps):
     tasks = [TextTask(f"{pool}/{i}", "t", "1", "math", pool) for pool, size in enumerate(sizes) for i in range(size)]
     ends = [sum(sizes[:n]) for n in range(len(sizes) + 1)]
-    return Curriculum(tasks, frozenset(), {}, tuple(tuple(range(*ends[n:n + 2])) for n in range(len(sizes))), stage_steps)
+    return Curriculum(tasks, tuple(tuple(range(*ends[n:n + 2])) for n in range(len(sizes))), stage_steps)
 
 
 @given(st.lists(st.integers(8, 13), min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**31))
@@ -239,15 +243,15 @@ def test_the_curriculum_from_files(tmp_path):
     math_file = lines(tmp_path / "math/train.jsonl", *rows, problem("[asy]", 1))
     plan = load("gsm8k_math_curriculum", gsm_folder, math_file, levels=[2, 1], stage_steps="3e0")
 
-    levels = [[plan.tasks[index].level for index in plan.batch(step, 4, 0)] for step in range(9)]
+    levels = [[plan.tasks[index].level for index in plan.order(step, 4, 0)] for step in range(9)]
     assert levels == [[0] * 4] * 3 + [[0, 1, 0, 1]] * 3 + [[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]]
     assert plan.held_out == {"gsm8k/test/1"} and plan.left_out == {"figure": 1}
-    assert "gsm8k/test/1" not in {plan.tasks[index].name for step in range(50) for index in plan.batch(step, 4, 0)}
+    assert "gsm8k/test/1" not in {plan.tasks[index].name for step in range(50) for index in plan.order(step, 4, 0)}
     chosen = load_tasks(DataSettings(tasks="gsm8k_math_curriculum", tasks_file=gsm_folder, provider_kwargs=Kwargs(json.dumps(
         {"math_path": math_file, "levels": [1, 2]}))))
     assert len(chosen) == 41 and len(chosen.in_training) == 40, "what is held out has an index, and is not trained on"
     with pytest.raises(InputError, match="TASKS_PER_STEP=6 needs 12 problems .* 10 of math, 10 of math"):
-        plan.batch(0, 6, 0)
+        plan.order(0, 6, 0)
     with pytest.raises(InputError, match="no problem to train on of level 3"):
         load("gsm8k_math_curriculum", gsm_folder, math_file, levels=[1, 3])
     with pytest.raises(InputError, match="a number for 'stage_steps', not 'many'"):

@@ -64,10 +64,10 @@ class Loop:
 
     def train(self, signals, evaluation=None, deadline=0.0):
         self.patch.setattr(training_run, "train_step", self.train_step)
-        at = start(self.run, small_model.CFG, self.settings)
-        log = RunLog.resume(self.run, at.step)
-        around = RunContext(self.run, log, signals, self.told, evaluation=evaluation, deadline=deadline)
-        return training_run.train(at, None, TASKS, list(range(5)), None, self.settings, around)
+        progress = start(self.run, small_model.CFG, self.settings)
+        log = RunLog.resume(self.run, progress.step)
+        context = RunContext(self.run, log, signals, self.told, evaluation=evaluation, deadline=deadline)
+        return training_run.train(progress, None, list(range(5)), None, self.settings, context)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_each_step_has_its_tasks_is_written_and_told(loop, tmp_path):
         at = made.train(signals)
 
     assert at.step == 5 and int(at.state.updates) == 5
-    assert made.chosen == [tasks_of_step(TASKS, step, 2, 0) for step in range(5)]
+    assert made.chosen == [tasks_of_step(len(TASKS), step, 2, 0) for step in range(5)]
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]
     assert len(list((tmp_path / "completions").iterdir())) == 5 and read_rows(tmp_path / "sft_pool.jsonl")
     assert made.told.said == [("begin", 0), *(("step", step, 6) for step in range(1, 6))]
@@ -122,7 +122,7 @@ def test_it_goes_on_from_the_latest_checkpoint(loop, tmp_path):
         at = rest.train(signals)
 
     assert at.step == int(at.state.updates) == 5
-    assert rest.chosen == [tasks_of_step(TASKS, step, 2, 0) for step in (3, 4)]
+    assert rest.chosen == [tasks_of_step(len(TASKS), step, 2, 0) for step in (3, 4)]
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]
 
 
@@ -156,7 +156,7 @@ def test_a_signal_within_a_step_saves_the_last_whole_one(loop, tmp_path, signum)
     again = loop(steps=5)
     with Signals() as signals:
         assert int(again.train(signals).state.updates) == 5
-    assert again.chosen == [tasks_of_step(TASKS, step, 2, 0) for step in (2, 3, 4)]
+    assert again.chosen == [tasks_of_step(len(TASKS), step, 2, 0) for step in (2, 3, 4)]
 
 
 @pytest.mark.parametrize("when", ["log", "first save"])
@@ -167,8 +167,8 @@ def test_a_signal_waits_until_log_and_checkpoint_agree(loop, tmp_path, monkeypat
         monkeypatch.setattr(RunLog, "completions", lambda *_: signal.raise_signal(signal.SIGTERM))    # before the row
     else:
         looked = iter([True])
-        monkeypatch.setattr(checkpoint, "save", lambda *arguments: signal.raise_signal(signal.SIGTERM) if next(looked, False)
-                            else save(*arguments))
+        monkeypatch.setattr(checkpoint, "save", lambda *found, **named: signal.raise_signal(signal.SIGTERM)
+                            if next(looked, False) else save(*found, **named))
     with Signals() as signals, pytest.raises(Interrupted):
         made.train(signals)
 
@@ -204,14 +204,14 @@ def test_a_start_is_a_checkpoints_or_a_beginning(tmp_path):
     at = start(tmp_path, small_model.CFG, settings())
     assert (at.step, at.cursor) == (0, Cursor()) and float(lora.delta_norm(at.state.adapter)) == 0
     (tmp_path / "config.yaml").write_text(config.dump(settings()))
-    with pytest.raises(CheckpointError, match="nothing to resume"):
+    with pytest.raises(CheckpointError, match="no complete checkpoint to resume from"):
         start(tmp_path, small_model.CFG, config.load({"RESUME": str(tmp_path)}).settings)
 
 
 def test_lora_is_what_it_begins_with(tmp_path):
     """The adapter that LORA names, with its rank, as the first one."""
     adapter = lora.init(jax.random.key(1), small_model.CFG, 2, 4.0)
-    checkpoint.save(tmp_path, 7, init_state(adapter), 0, "x", 1, 0)
+    checkpoint.save(tmp_path, 7, init_state(adapter), seed=0, base_model="x", keep_last=1, keep_every=0)
     found = first_adapter(small_model.CFG, settings(lora=tmp_path / "checkpoints" / "step_00007"))
 
     same = jax.tree.map(lambda a, b: bool((a == b).all()), found["layers"], adapter["layers"])

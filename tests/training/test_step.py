@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rl.errors import InputError
-from rl.rewards.base import GradedGroup
+from rl.rewards.base import Completion, Grade, GradedGroup, Grader
 from rl.run.signals import EXIT_CODES, Interrupted, Signals
 from rl.settings.declared import DataSettings, GenerationSettings, ObjectiveSettings, Settings, TrainerSettings
 from rl.tasks import Prompt, encode_prompts, load_tasks
@@ -40,8 +40,7 @@ def test_shuffled_rewards_are_dealt_out_at_random():
 
 def judgement(reward):
     """A grade of that reward; what is worth something is correct."""
-    return SimpleNamespace(code="", verdict="pass", correct=reward > 0, reward=reward, style=0.0, depth=0, calls=0, pure=False,
-                           idle=0, detail="", flags=(), scores={}, wall_s=0.01)
+    return Grade(code="", verdict="pass", correct=reward > 0, reward=reward, wall_s=0.01)
 
 
 @pytest.fixture
@@ -49,14 +48,15 @@ def world(monkeypatch):
     """collect() with rewards by task name and every completion of given length: (a function of them, the rounds it sampled)."""
     rounds = []
 
-    def fake_sample(model, adapter, prompts, samples, sampling, key, slots=0, begin=None, hidden=False):
+    def fake_sample(model, adapter, prompts, samples, sampling, key, *, min_prompts=0, on_finished=None, hidden=False):
         rounds.append([p.task.name for p in prompts])
         B, T = len(prompts) * samples, sampling.max_new_tokens
         arrays = [np.full((B, T), len(rounds), kind) for kind in (np.int32, np.float32, np.float32)]
         lengths = np.array([n for p in prompts for n in p.ids])
         finish = ["length" if n == T else "stop" for n in lengths]
         prompt_B = np.repeat(np.arange(len(prompts)), samples)
-        return Rollouts([p.ids for p in prompts], prompt_B, *arrays, lengths, finish), [p.task.name for p in prompts] * samples
+        rollouts = Rollouts([p.ids for p in prompts], prompt_B, *arrays, lengths, finish)
+        return rollouts, [Completion(prompts[p].task, "", n, end) for p, n, end in zip(prompt_B, lengths, finish, strict=True)]
 
     def collected(rewards, lengths=(3, 3, 3, 3), per_step=2, most=4, **sections):
         names = [*rewards]
@@ -64,7 +64,8 @@ def world(monkeypatch):
                                                           max_new_tokens=20), trainer=TrainerSettings(tasks_per_step=per_step))
         settings = replace(settings, **sections)
         left = {name: list(values) for name, values in rewards.items()}
-        grader = SimpleNamespace(grade=lambda pairs: [judgement(left[task.name].pop(0)) for task, _ in pairs])
+        grader = Grader()
+        grader.grade = lambda completions: [judgement(left[one.task.name].pop(0)) for one in completions]
         prompts = [Prompt(SimpleNamespace(name=name), [], list(lengths)) for name in names[:most]]
         return step.collect(None, None, prompts, grader, settings, 0)
 
@@ -151,7 +152,7 @@ def test_which_advantage_the_settings_mean(o, kind, scaled):
 def test_the_objective_has_the_bounds_of_its_ratio():
     """gspo takes its own; dr_grpo's constant is MAX_NEW_TOKENS times the samples of a step."""
     o = loss_of(Settings())
-    assert (o.loss, o.eps_low, o.eps_high, o.entropy_bonus, o.kl_beta, o.needs_no_signal) == ("dapo", 0.2, 0.28, 0, 0, False)
+    assert (o.kind, o.eps_low, o.eps_high, o.entropy_bonus, o.kl_beta, o.needs_no_signal) == ("dapo", 0.2, 0.28, 0, 0, False)
     o = loss_of(Settings(objective=ObjectiveSettings(loss="gspo", kl_beta=0.1)))
     assert (o.eps_low, o.eps_high, o.needs_no_signal) == (3e-4, 4e-4, True)
     o = loss_of(Settings(objective=ObjectiveSettings(loss="dr_grpo")))
