@@ -1,18 +1,18 @@
-"""Train a grid over settings: one run a point, one after the other, then a summary that names the best.
+"""Train a grid over settings, one run per point, one after the other, then write a summary that names the best point.
 
     python scripts/sweep.py configs/dapo.yaml --out sweeps/lr --set LEARNING_RATE=1e-5,2e-5 --set SEED=0,1
     python scripts/sweep.py configs/gsm8k_length.yaml --out sweeps/l --set COMBINE_KWARGS.length_penalty_lambda=0.25,1.0
     python scripts/sweep.py CONFIG.yaml --out sweeps/k --set 'COMBINE_KWARGS={length_penalty_lambda: 0.25};{extras: [mine]}'
     python scripts/sweep.py CONFIG.yaml --out sweeps/y              # the grid below sweep: in the file, values as lists
 
-Values are separated by commas, or by semicolons where there is one; those of a mapping by semicolons alone, for it has commas of
-its own. NAME.key changes one entry of a mapping. Other settings come from CONFIG.yaml and the environment, as in train_grpo.py.
+Values are separated by commas, or by semicolons if there is one; mappings by semicolons only, since they contain commas. NAME.key
+changes one entry of a mapping. Other settings come from CONFIG.yaml and the environment, as in train_grpo.py.
 
-Writes OUT/run_<point>/, a folder of train_grpo.py each, OUT/logs/run_<point>.log, OUT/summary.json and summary.csv. The same
-command goes on where it was stopped: finished points are skipped, others resumed. A point that fails does not end the rest.
---by reward or pass_rate decides what points are compared by; else the pass rate where they differ in what a reward is. Exit code
-0: all points are finished; 1: some are not; 2: bad input, nothing was started; 130: interrupted, the running point has saved.
-Evaluate the runs with eval_runs.py OUT."""
+Writes OUT/run_<point>/, each a run's folder, OUT/logs/run_<point>.log, OUT/summary.json and summary.csv. The same command
+continues a sweep that was stopped: finished points are skipped, others resumed. A point that fails does not stop the others.
+Points are compared by --by reward or pass_rate; by default the reward, or the pass rate if they differ in how rewards are
+computed. Exit code 0: all points are finished; 1: some are not; 2: bad input, nothing was started; 130: interrupted, the running
+point has saved. Evaluate the runs with eval_runs.py OUT."""
 
 import argparse
 import os
@@ -26,32 +26,34 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from rl.errors import InputError
-from rl.evaluation import sweep, sweep_summary
+from rl.evaluation import sweep
 from rl.run.files import LogError, checkpoints, claimed
 from rl.run.signals import Interrupted, outlive_terminal
-from rl.settings.paths import place
+from rl.settings.paths import resolved_path
 
 TRAIN = [sys.executable, str(ROOT / "train_grpo.py")]
 
 
 def main(arguments, train=TRAIN) -> int:
-    """The whole sweep; `train` is the command that trains. Returns the exit code."""
+    """The whole sweep, with `train` as the command that trains; returns the exit code."""
     if {"--help", "-h"} & set(arguments):
         print(__doc__)
         return 0
     try:
-        given = parsed(arguments)
+        given = parse_arguments(arguments)
         axes = sweep.axes_of(given.config, given.set)
         points = sweep.points_of(given.config, axes, os.environ)
-        out = place(points[0].settings.storage.cache_dir, "sweeps", given.out)
+        out = resolved_path(points[0].settings.storage.cache_dir, "sweeps", given.out)
         sweep.check_folders(points, out)
+        for line in dict.fromkeys(line for point in points for line in point.warnings):
+            tell(f"warning: {line}")
         (out / "logs").mkdir(parents=True, exist_ok=True)
         outlive_terminal()
         for signum in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(signum) != signal.SIG_IGN:    # nohup ignores the second
+            if signal.getsignal(signum) != signal.SIG_IGN:    # nohup ignores SIGHUP
                 signal.signal(signum, _terminated)
         with claimed(out):
-            return run(points, out, given.by or sweep_summary.measure_for(axes), train)
+            return run(points, out, given.by or sweep.measure_for(axes), train)
     except (InputError, LogError, OSError) as error:
         print(f"sweep.py: {error}", file=sys.stderr)
         return 2
@@ -61,17 +63,17 @@ def main(arguments, train=TRAIN) -> int:
         return stop.exit_code
 
 
-def parsed(arguments) -> argparse.Namespace:
+def parse_arguments(arguments) -> argparse.Namespace:
     """The command line; InputError says what is wrong with it."""
     parser = argparse.ArgumentParser("sweep.py", add_help=False, exit_on_error=False)
     parser.add_argument("config")
     parser.add_argument("--out", required=True)
     parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--by", choices=sweep_summary.MEASURES)
+    parser.add_argument("--by", choices=sweep.MEASURES)
     try:
         return parser.parse_args(arguments)
-    except (argparse.ArgumentError, SystemExit) as error:    # the second has printed why
-        raise InputError(f"{error if isinstance(error, argparse.ArgumentError) else 'usage'}; --help says more") from error
+    except (argparse.ArgumentError, SystemExit) as error:    # before SystemExit argparse has printed the reason
+        raise InputError(f"{error if isinstance(error, argparse.ArgumentError) else 'usage'}; see --help") from error
 
 
 def run(points, out: Path, measure: str, train) -> int:
@@ -81,8 +83,8 @@ def run(points, out: Path, measure: str, train) -> int:
         for number, point in enumerate(points, 1):
             folder, log = out / point.name, out / "logs" / f"{point.name}.log"
             if sweep.is_finished(point, folder):
-                states[point.name] = "finished"
-                tell(f"[{number}/{len(points)}] {point.name}: finished before")
+                states[point.name] = sweep.FINISHED
+                tell(f"[{number}/{len(points)}] {point.name}: already finished")
                 continue
             tell(f"[{number}/{len(points)}] {point.name}: {'resumed' if checkpoints(folder) else 'started'}, see {log}")
             environ = sweep.start(point, folder)
@@ -91,16 +93,16 @@ def run(points, out: Path, measure: str, train) -> int:
             states[point.name] = state_of(point, folder, code, log)
             tell(f"    {states[point.name]}, {time.monotonic() - began:.0f} s")
     finally:
-        found = sweep_summary.summary(points, out, states, measure)
-        sweep_summary.write(out, found)
-        print(sweep_summary.text(found), flush=True)
-    return 0 if set(states.values()) == {"finished"} else 1
+        result = sweep.summary(points, out, states, measure)
+        sweep.write_summary(out, result)
+        print(sweep.summary_text(result), flush=True)
+    return 0 if set(states.values()) == {sweep.FINISHED} else 1
 
 
 def trained(train, environ, log: Path) -> int:
-    """Run the command to its end and return its exit code; an interruption is passed on, waited for and raised again."""
+    """Run the command and return its exit code; an interruption is passed on to it, and raised once it has ended."""
     with open(log, "ab") as file:
-        # In a session of its own, so that Ctrl-C on a terminal reaches it once, through here: a second one would end it unsaved.
+        # In a session of its own, so that Ctrl-C on a terminal reaches it only through here: a second one would end it unsaved.
         child = subprocess.Popen(train, env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                                  start_new_session=True)
         try:
@@ -118,9 +120,9 @@ def trained(train, environ, log: Path) -> int:
 def state_of(point, folder: Path, code: int, log: Path) -> str:
     """What became of a point whose process has ended with that code."""
     if code == 0:
-        return "finished" if sweep.is_finished(point, folder) else f"not finished (MAX_HOURS), log {log}"
-    said = log.read_text(errors="replace").strip().splitlines()
-    return f"FAILED with exit code {code}, log {log}: {said[-1][:200] if said else 'it said nothing'}"
+        return sweep.FINISHED if sweep.is_finished(point, folder) else f"not finished (MAX_HOURS), log {log}"
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return f"FAILED with exit code {code}, log {log}: {lines[-1][:200] if lines else 'no output'}"
 
 
 def tell(line: str) -> None:
@@ -129,7 +131,7 @@ def tell(line: str) -> None:
 
 
 def _terminated(signum, _frame):
-    if signum == signal.SIGHUP:    # shell and kernel both tell of a closed terminal, and a second one would be passed on
+    if signum == signal.SIGHUP:    # shell and kernel both send one for a closed terminal; the second must not be passed on
         signal.signal(signum, signal.SIG_IGN)
     raise Interrupted(signum)
 

@@ -1,7 +1,7 @@
-"""HTML and SVG put together from parts: whatever is not Html already is text, and text never becomes markup.
+"""HTML and SVG from parts, and the style sheet of the pages. Whatever is not Html is text, and text never becomes markup.
 
-Models write what ends up on a page, so control characters and lone surrogates are spelt out and the rest is escaped, in
-one place. What comes out is well-formed as HTML and as XML. No layout, no colours.
+Models write what ends up on a page, so everything is escaped in one place, with control characters and lone surrogates spelt
+out. The result is well-formed as HTML and as XML.
 """
 
 import builtins
@@ -9,8 +9,43 @@ import html
 import keyword
 import re
 
-VOID = {"meta", "br"}  # HTML's elements that have no end tag; SVG's are all closed
-MAX_TEXT = 5_000       # characters of one text: a page must stay one that a browser opens
+VOID = {"meta", "br"}  # HTML elements without an end tag
+MAX_TEXT = 5_000       # characters of one text, so that a browser can open the page
+
+
+# ---- elements --------------------------------------------------------------------------------------------------------
+
+class Html(str):
+    """Markup, already escaped."""
+
+
+def escaped(text) -> Html:
+    """Anything as escaped text: invisible characters spelt out, long text cut with a note; Html unchanged."""
+    if isinstance(text, Html):
+        return text
+    text = str(text)
+    cut = f" ... {len(text) - MAX_TEXT} more characters" if len(text) > MAX_TEXT else ""
+    return Html(html.escape(printable(text[:MAX_TEXT]) + cut))
+
+
+def joined(*children) -> Html:
+    """The children one after another, without None."""
+    return Html("".join(escaped(child) for child in children if child is not None))
+
+
+def element(tag: str, /, *children, **attributes) -> Html:
+    """One element; class_ becomes class, aria_label aria-label; attributes that are None are left out."""
+    attributes = "".join(f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items()
+                         if value is not None)
+    return Html(f"<{tag}{attributes}>") if tag in VOID else Html(f"<{tag}{attributes}>{joined(*children)}</{tag}>")
+
+
+def printable(text: str) -> str:
+    """The text with every character spelt out that could steer a terminal or hide on a page."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+# ---- Python ----------------------------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(r"""
     (?P<comment>\#[^\n]*)
@@ -21,33 +56,8 @@ _TOKEN = re.compile(r"""
 _BUILTINS = {name for name in dir(builtins) if not name.startswith("_")}
 
 
-class Html(str):
-    """Markup as it stands on the page."""
-
-
-def escaped(text) -> Html:
-    """Anything as text: escaped, what a reader cannot see spelt out, a very long one cut, and that said."""
-    if isinstance(text, Html):
-        return text
-    text = str(text)
-    cut = f" ... {len(text) - MAX_TEXT} more characters" if len(text) > MAX_TEXT else ""
-    return Html(html.escape(printable(text[:MAX_TEXT]) + cut))
-
-
-def joined(*children) -> Html:
-    """The children one after another; None is nothing."""
-    return Html("".join(escaped(child) for child in children if child is not None))
-
-
-def element(tag: str, /, *children, **attributes) -> Html:
-    """One element; class_ is class, aria_label is aria-label, an attribute that is None is left out."""
-    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items()
-                   if value is not None)
-    return Html(f"<{tag}{said}>") if tag in VOID else Html(f"<{tag}{said}>{joined(*children)}</{tag}>")
-
-
 def highlighted(code: str) -> Html:
-    """Python, or what a model took for it, with a span around each token that has a colour; the text stays as it is."""
+    """Python, valid or not, with a span around each token that has a colour; the text is unchanged."""
     parts, end, before = [], 0, ""
     for token in _TOKEN.finditer(code):
         kind = _kind(token, before)
@@ -57,22 +67,17 @@ def highlighted(code: str) -> Html:
 
 
 def _kind(token: re.Match, before: str) -> str | None:
-    """The class of a token: its group's initial, or for names k (keyword), b (builtin), d (being defined)."""
+    """The class of a token: its group's initial; for names k (keyword), b (built-in), d (defined here)."""
     if token.lastgroup != "name":
         return token.lastgroup[0]
     return ("d" if before in ("def", "class") else "k" if keyword.iskeyword(token[0])
             else "b" if token[0] in _BUILTINS else None)
 
 
-def printable(text: str) -> str:
-    """The text with what could steer a terminal, or hide in a page, spelt out: models write any character."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
-
-
 # ---- the style sheet -------------------------------------------------------------------------------------------------
 
-# Colours come in pairs that differ in lightness too; no colour says anything that a word or a shape does not say. One sheet for
-# 360 to 1600 pixels, light and dark, screen and paper.
+# Colours that are told apart also differ in lightness, and nothing is said by colour alone. One sheet for windows of 360 to 1600
+# pixels, light and dark, screen and paper.
 SHEET = """
 :root{color-scheme:light dark;--paper:#fcfbf8;--ink:#24231f;--faint:#65635a;--rule:#dedbd2;--well:#f3f1eb;
   --up:#0064a0;--down:#a84300;--keyword:#0064a0;--string:#2e6b2e;--number:#8a4b08;--comment:#6f6d64;--builtin:#7a3e6b;
@@ -92,15 +97,15 @@ h2{font-size:1.15rem;margin:2.2rem 0 .6rem;padding-top:.5rem;border-top:1px soli
 h3{font-size:1rem;margin:1.3rem 0 .2rem}
 h4{font-size:.95rem;margin:.8rem 0 .4rem;font-weight:600}
 p,ul,ol,dl{margin:.3rem 0 .6rem}
-p,.said{max-width:84ch}
+p,.signs{max-width:84ch}
 header p{max-width:none}
 a{color:var(--up)}
 code{font:.92em var(--mono)}
 .faint,.meta,caption{color:var(--faint);font-size:.87rem}
 .meta{margin:0 0 .25rem}
 nav{margin:.4rem 0 0;font-size:.9rem;display:flex;flex-wrap:wrap;gap:.1rem 1rem}
-.said{padding-left:1.1rem}
-.said li{margin:.15rem 0}
+.signs{padding-left:1.1rem}
+.signs li{margin:.15rem 0}
 .alarm{list-style:"! ";font-weight:600}
 .alarm::marker{color:var(--down)}
 .missing{border-left:3px solid var(--down);padding:.4rem .8rem .1rem;margin:1rem 0;background:var(--well);max-width:88ch}
@@ -140,19 +145,19 @@ figure{margin:0;break-inside:avoid}
 figure svg{display:block;width:100%;height:auto;max-width:440px}
 
 /* tasks: name, rates and change, and below them the picture and the interval */
-.bells{list-style:none;padding:0;columns:340px auto;column-gap:2.6rem;font-size:.88rem}
-.bells li{display:grid;grid-template-columns:minmax(0,1fr) auto 3.4rem;gap:0 .8rem;align-items:center;
+.changes{list-style:none;padding:0;columns:340px auto;column-gap:2.6rem;font-size:.88rem}
+.changes li{display:grid;grid-template-columns:minmax(0,1fr) auto 3.4rem;gap:0 .8rem;align-items:center;
   break-inside:avoid;border-bottom:1px solid var(--rule);padding:.12rem 0}
-.bells .num{text-align:right;white-space:nowrap}
-.bells .ci{grid-column:2/-1;grid-row:2;text-align:right;color:var(--faint);font-size:.92em}
-.bells svg{grid-row:2;grid-column:1/2;width:100%;height:18px;overflow:visible;padding:0 6px;display:block}
-.bells .scale{stroke:var(--rule)}
-.bells .gap{stroke-width:2.5}
-.bells circle{stroke-width:2}
+.changes .num{text-align:right;white-space:nowrap}
+.changes .ci{grid-column:2/-1;grid-row:2;text-align:right;color:var(--faint);font-size:.92em}
+.changes svg{grid-row:2;grid-column:1/2;width:100%;height:18px;overflow:visible;padding:0 6px;display:block}
+.changes .scale{stroke:var(--rule)}
+.changes .gap{stroke-width:2.5}
+.changes circle{stroke-width:2}
 .up{stroke:var(--up);fill:var(--up)}
 .down{stroke:var(--down);fill:var(--down)}
 .same{stroke:var(--faint);fill:var(--faint)}
-.bells .from{fill:var(--paper)}
+.changes .from{fill:var(--paper)}
 
 /* programs */
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:.6rem 1.6rem;margin:.2rem 0 1rem}

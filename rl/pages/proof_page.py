@@ -1,7 +1,6 @@
-"""The page of grpo_proof.py: each prediction beside what came of it, in one file that needs no network.
+"""The page of grpo_proof.py: each prediction beside its outcome, in one file that needs no network.
 
-Every figure is one of results.json or of the families' metrics; questions and answers are strangers' text and pass through
-rl/pages/markup.py alone."""
+Every figure is from results.json. Questions and answers are untrusted text, so they pass through rl/pages/markup.py."""
 
 import math
 from collections.abc import Sequence
@@ -10,32 +9,33 @@ from pathlib import Path
 from rl.evaluation.stats import Gain
 from rl.pages.curves import Curve, Line, draw
 from rl.pages.markup import SHEET, Html, element, joined
-from rl.pages.report_page import POLICY, Bell, dumbbells, gain_cell, table
+from rl.pages.report_page import POLICY, Change, dumbbells, gain_cell, table
 from rl.proof.forecast import resolution
-from rl.proof.predictions import MEASURES, Predicted
-from rl.proof.results import CURVE, Standing, calibration, tallies, unscorable
+from rl.proof.predictions import MEASURES, Prediction
+from rl.proof.results import CURVE, Results, calibration, tallies, unscorable_text
 from rl.run.files import write_aside
 
-CURVES = (Curve("reward", "Mean reward", "a sample", (Line("trained", "trained reward"), Line("control", "control reward")), 1.0),
+TITLE = "Can one predict what GRPO will improve?"
+CURVES = (Curve("reward", "Mean reward", "per sample", (Line("trained", "trained reward"),
+                Line("control", "control reward")), 1.0),
           Curve("signal", "Groups with signal", "share", (Line("trained", "trained frac_reward_zero_std", True),
                 Line("control", "control frac_reward_zero_std", True)), 1.0),
           Curve("length", "Completion length", "tokens", (Line("trained", "trained completions/mean_length"),
                 Line("control", "control completions/mean_length"))),
-          Curve("entropy", "Entropy", "nats a token", (Line("trained", "trained entropy"), Line("control", "control entropy"))))
+          Curve("entropy", "Entropy", "nats per token", (Line("trained", "trained entropy"), Line("control", "control entropy"))))
 
 
-def write(out: Path, facts: Sequence[str], entries: Sequence[Predicted], standing: Standing) -> None:
-    """OUT/report.html: the predictions, of the families that are done the outcomes, and why others are not."""
-    results = standing.results(entries)
-    sections = {"Outcomes": outcomes(results), "Not done": undone(standing), "Rules": rules(results),
-                "Calibration": calibrated(entries, results), "Predictions": forecasts(entries),
-                **{result["family"]: family(result) for result in results}}
+def write(out: Path, facts: Sequence[str], predictions: Sequence[Prediction], results: Results) -> None:
+    """Write OUT/report.html: the predictions, the outcomes of the families that are done, and why others are not."""
+    done = results.in_order(predictions)
+    sections = {"Outcomes": outcomes(done), "Not done": not_done(results), "Rules": rules(done),
+                "Calibration": calibration_table(predictions, done), "Predictions": forecasts(predictions),
+                **{result["family"]: family_section(result) for result in done}}
     present = {title: body for title, body in sections.items() if body}
-    head = element("head", element("meta", charset="utf-8"), element("title", "Can one predict what GRPO will improve?"),
+    head = element("head", element("meta", charset="utf-8"), element("title", TITLE),
                    element("meta", name="viewport", content="width=device-width,initial-scale=1"),
                    element("meta", http_equiv="Content-Security-Policy", content=POLICY), element("style", Html(SHEET)))
-    body = element("body", element("header", element("h1", "Can one predict what GRPO will improve?"),
-                                   *[element("p", fact, class_="faint") for fact in facts]),
+    body = element("body", element("header", element("h1", TITLE), *[element("p", fact, class_="faint") for fact in facts]),
                    element("nav", *[element("a", title, href=f"#s{i}") for i, title in enumerate(present)]),
                    *[element("section", element("h2", title, id=f"s{i}"), content) for i, (title, content) in
                      enumerate(present.items())],
@@ -44,7 +44,7 @@ def write(out: Path, facts: Sequence[str], entries: Sequence[Predicted], standin
 
 
 def outcomes(results: Sequence[dict]) -> Html | None:
-    """What was said of each family, what came of it, and what random rewards came to."""
+    """Each family's prediction and verdict, and the gains of both arms."""
     if not results:
         return None
     lines = []
@@ -52,76 +52,79 @@ def outcomes(results: Sequence[dict]) -> Html | None:
         arms, mark = result["arms"], " (farmable)" if result["audit"]["farmable"] else ""
         control = arms.get("control")
         lines.append((result["family"] + mark, "improves" if result["forecast"]["improves"] else "does not", result["verdict"],
-                      _side(arms["trained"]["outcome"]), *[_side(arms["trained"][name]) for name in MEASURES[1:]],
-                      _side(control["outcome"]) if control else "-", unscorable(result["answers"]) or "-"))
-    note = (f"score: the family's own, of the stripped answer, greedy, {results[0]['tasks']} held-out questions, with paired "
-            f"95 % intervals; under {resolution(results[0]['tasks']):.3f} is undecided, but where the interval ends below that")
-    bells = [Bell(result["family"], *(result["arms"]["trained"]["outcome"][side] for side in ("before", "after")),
-                  mark=result["verdict"]) for result in results]
+                      _gain(arms["trained"]["outcome"]), *[_gain(arms["trained"][name]) for name in MEASURES[1:]],
+                      _gain(control["outcome"]) if control else "-", unscorable_text(result["answers"]) or "-"))
+    tasks = results[0]["tasks"]
+    note = (f"Score: the family's own, of stripped greedy answers to {tasks} held-out questions, with paired 95 % intervals. A "
+            f"gain below {resolution(tasks):.3f} is undecided, unless the interval ends below that.")
+    changes = [Change(result["family"], before=result["arms"]["trained"]["outcome"]["before"],
+                      after=result["arms"]["trained"]["outcome"]["after"], mark=result["verdict"]) for result in results]
     return joined(table(("Prediction and outcome", note),
-                        ("", "predicted", "verdict", "score", "strict", "lenient", "control arm, score", "not scorable, worth 0"),
+                        ("", "predicted", "verdict", "score", "strict", "lenient", "control arm, score", "unscorable, worth 0"),
                         lines, "text"),
-                  dumbbells(bells, "", "Held-out score"))
+                  dumbbells(changes, "", "Held-out score"))
 
 
-def _side(part: dict) -> Html:
-    """Before, after and the gain."""
+def _gain(part: dict) -> Html:
+    """The values before and after, and the gain."""
     return joined(element("span", f"{part['before']:.3f} \u2192 {part['after']:.3f}"), " ", gain_cell(Gain(**part["gain"])))
 
 
-def undone(standing: Standing) -> Html | None:
+def not_done(results: Results) -> Html | None:
     """The families that are not done, and why."""
-    return table(("Not done", "the same command goes on with them, once what is said here is mended"), ("", "why"),
-                 list(standing.undone.items()), "text") if standing.undone else None
+    return table(("Not done", "Once the cause is fixed, the same command goes on with these families."), ("", "why"),
+                 list(results.not_done.items()), "text") if results.not_done else None
 
 
 def rules(results: Sequence[dict]) -> Html | None:
-    """Each rule against the outcomes that are decided."""
+    """Each rule against the decided outcomes."""
     if not results:
         return None
     lines = [(line.rule, f"{line.yes_improved} of {line.yes_improved + line.yes_not}",
               f"{line.no_not} of {line.no_improved + line.no_not}", "-" if math.isnan(line.right.value) else
               f"{line.right.value:.2f} [{line.right.low:.2f}, {line.right.high:.2f}]") for line in tallies(results)]
-    return table(("Rules", "decided families only; Wilson's intervals"),
-                 ("", "said yes, and it improved", "said no, and it did not", "right"), lines)
+    return table(("Rules", "Decided families only, with Wilson's intervals."),
+                 ("", "predicted yes and improved", "predicted no and did not", "right"), lines)
 
 
-def calibrated(entries: Sequence[Predicted], results: Sequence[dict]) -> Html | None:
-    """Each prediction's figures beside the gain that it came to; none before a family is done."""
-    lines = [(line.family, *(f"{number:.3f}" for number in (line.pass_1, line.mean, line.signal, line.spread)), line.said,
+def calibration_table(predictions: Sequence[Prediction], results: Sequence[dict]) -> Html | None:
+    """Each prediction's figures beside the gain; None before the first family is done."""
+    lines = [(line.family, *(f"{number:.3f}" for number in (line.pass_1, line.mean, line.signal, line.spread)), line.predicted,
               *(gain_cell(Gain(**gain)) if gain else "-" for gain in (line.gain, line.control)), line.verdict)
-             for line in calibration(entries, results)]
-    return table(("Calibration", "what was seen before training, beside the gain of the score; most signal first"),
-                 ("", "pass@1", "mean", "signal", "p(1-p)", "said", "gain", "gain of the control arm", "verdict"), lines,
+             for line in calibration(predictions, results)]
+    return table(("Calibration", "Figures from before training, beside the gain of the score; most signal first."),
+                 ("", "pass@1", "mean", "signal", "p(1-p)", "predicted", "gain", "gain of the control arm", "verdict"), lines,
                  "text") if results else None
 
 
-def forecasts(entries: Sequence[Predicted]) -> Html | None:
+def forecasts(predictions: Sequence[Prediction]) -> Html | None:
     """The predictions as they were written down."""
     lines = []
-    for entry in entries:
-        if entry.refused:
-            lines.append((entry.family, "-", "-", "-", "-", f"refused: {entry.refused}", "-", "-"))
+    for prediction in predictions:
+        if prediction.refused:
+            lines.append((prediction.family, "-", "-", "-", "-", f"refused: {prediction.refused}", "-", "-"))
             continue
-        found, audit = entry.forecast, entry.audit
+        forecast, audit = prediction.forecast, prediction.audit
+        figures = (forecast.pass_1, forecast.pass_k, forecast.mean, forecast.signal)
         floor = f"{audit['floor']:.3f} by {audit['policy']}{', FARMABLE' if audit['farmable'] else ''}"
-        lines.append((entry.family, *(f"{number:.3f}" for number in (found.pass_1, found.pass_k, found.mean, found.signal)),
-                      "improves" if found.improves else found.reason, floor, str(entry.unscorable or "-")))
-    return table(("Predictions", "signal: share of groups whose scores differ; floor: what the best answer without skill earns"),
-                 ("", "pass@1", "pass@k", "mean", "signal", "said", "floor", "samples not scorable, worth 0"), lines, "text")
+        lines.append((prediction.family, *(f"{number:.3f}" for number in figures),
+                      "improves" if forecast.improves else forecast.reason, floor, str(prediction.unscorable or "-")))
+    return table(("Predictions", "Signal: share of groups whose scores differ. Floor: what the best answer without skill earns."),
+                 ("", "pass@1", "pass@k", "mean", "signal", "predicted", "floor", "unscorable samples, worth 0"), lines, "text")
 
 
-def family(result: dict) -> Html:
-    """One family: its curves and its first answers."""
+def family_section(result: dict) -> Html:
+    """One family's curves and its first answers."""
     rows = []
-    for parts in zip(*(arm["curve"] for arm in result["arms"].values()), strict=False):
-        rows.append({"step": parts[0]["step"], **{f"{name} {metric}": part[metric] for name, part in
-                                                  zip(result["arms"], parts, strict=True) for metric in CURVE[1:]}})
+    for step_of_each in zip(*(arm["curve"] for arm in result["arms"].values()), strict=False):
+        arms = dict(zip(result["arms"], step_of_each, strict=True))
+        rows.append({"step": step_of_each[0]["step"]} | {f"{name} {metric}": row[metric] for name, row in arms.items()
+                                                         for metric in CURVE[1:]})
     pictures = [element("figure", svg) for curve in CURVES if rows and (svg := draw(curve, rows))]
     minutes = ", ".join(f"{name} {arm['minutes']:.0f} min" for name, arm in result["arms"].items())
     head = ("question", "its answer", *result["answers"])
     lines = [(row["question"], row["gold"], *(f"{row[side]}  ({row[f'{side} score']:.2f})" for side in result["answers"]))
              for row in result["examples"]]
-    return joined(element("p", f"In steps: {minutes}.", class_="faint"), element("div", *pictures, class_="curves"),
-                  table(("The first held-out questions", "whatever became of them; the score stands behind each answer"), head,
+    return joined(element("p", f"Training time: {minutes}.", class_="faint"), element("div", *pictures, class_="curves"),
+                  table(("The first held-out questions", "Whatever their scores, which are in parentheses."), head,
                         lines, "text"))

@@ -13,7 +13,7 @@ import run_probe
 from rl import command
 from rl.evaluation.probe_report import groups_from, read
 from rl.models import pretrained
-from rl.pages.samples import shown
+from rl.pages.samples import safe_code
 from rl.rewards.base import GradedGroup
 from rl.training import lora
 from tests.evaluation.test_probe import sample
@@ -56,7 +56,7 @@ def test_a_task_is_answered_by_base_and_adapter(root, tiny_model, adapter):
     assert base.startswith(f"base, {tiny_model}\n") and other.startswith(f"adapter, {adapter}\n")
     for side in (base, other):
         assert re.search(r"^the first of 3 samples, \w+: reward \d\.\d{3}, style \d\.\d{3}, depth \d", side, re.MULTILINE)
-        assert re.search(r"^all of them: pass rate \d\.\d{3}, mean reward \d\.\d{3}, style of correct", side, re.MULTILINE)
+        assert re.search(r"^all of them: pass rate \d\.\d{3}, mean reward \d\.\d{3}, style if correct", side, re.MULTILINE)
     assert base.splitlines()[1] != other.splitlines()[1]
     assert "sandbox: " in done.stderr and "float32" in done.stderr
 
@@ -68,7 +68,7 @@ def test_the_samples_are_those_that_a_probe_counts(ask, tmp_path):
     ask(run_probe, flags=(), OUT=tmp_path / "probe.json", TASK_NAMES="gcd", SPLIT="all")
 
     [group] = groups_from(read(tmp_path / "probe.json"))
-    assert f"\n{shown(group.samples[0].code)}\n\nthe first of 3" in out
+    assert f"\n{safe_code(group.samples[0].code)}\n\nthe first of 3" in out
     assert group.samples[0].verdict in out
 
 
@@ -93,8 +93,8 @@ def test_list_names_every_task(ask):
 
 
 @pytest.mark.parametrize("arguments, environ, words", [
-    (["--task", "gdc"], {}, "nearest name is gcd"),
-    (["--task="], {}, "there is no such task; --list shows"),
+    (["--task", "gdc"], {}, "unknown task (did you mean gcd?)"),
+    (["--task="], {}, "unknown task; --list shows"),
     (["gcd"], {}, "--task gcd"),
     ([], {}, "give one of"),
     ([" "], {}, "give one of"),
@@ -120,7 +120,7 @@ def test_the_numbers_by_hand():
     text = query.graded_text(group, 1)
 
     assert "the first of 4 samples, wrong_answer: reward 0.000" in text and "case 1\\x1b[2J" in text and "\x1b" not in text
-    assert "pass rate 0.667, mean reward 0.800, style of correct 0.400, depth of correct 2.500; 1 passes fail" in text
-    assert "style of correct -" in query.graded_text(GradedGroup("t", [], [sample(False)]), 0)
+    assert "pass rate 0.667, mean reward 0.800, style if correct 0.400, depth if correct 2.500; 1 passes fail" in text
+    assert "style if correct -" in query.graded_text(GradedGroup("t", [], [sample(False)]), 0)
     words = sample()._replace(style=None, depth=None, calls=None, pure=None, idle=None)
     assert "mean reward 1.200; 0 passes" in query.graded_text(GradedGroup("t", [], [words]), 0), "answers in words have no style"

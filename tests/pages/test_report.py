@@ -1,4 +1,4 @@
-"""report.html and its curves: figures against the files, hostile text, damaged runs, and how it looks to a real browser."""
+"""report.html and its curves: figures against the files, hostile text, damaged runs, and the layout in a real browser."""
 
 import html
 import json
@@ -16,7 +16,20 @@ import yaml
 from rl.errors import InputError
 from rl.evaluation.probe_report import compare
 from rl.pages import markup
-from rl.pages.curves import CURVES, HEIGHT, WIDTH, Curve, Line, draw, label, running_mean, short_number, ticks, values, window
+from rl.pages.curves import (
+    CURVES,
+    HEIGHT,
+    WIDTH,
+    Curve,
+    Line,
+    draw,
+    running_mean,
+    short_number,
+    tick_label,
+    ticks,
+    values,
+    window,
+)
 from rl.pages.markup import MAX_TEXT, Html, element, escaped, highlighted
 from rl.pages.report import gather, parts_of
 from rl.pages.report_page import page
@@ -29,6 +42,7 @@ from tests.evaluation.test_probe import sample
 CONFIG = """
 model: {model: 0.5B, lora_rank: 4}
 trainer: {steps: 12, seed: 0}
+data: {provider_kwargs: {}}
 elsewhere: {unheard_of: 1}
 about: {started: '2026-01-02T03:04:05', git: abc}
 """
@@ -39,7 +53,7 @@ HTML = {"html", "head", "meta", "body", "header", "h1", "h2", "h3", "h4", "p", "
 
 
 class Read(HTMLParser):
-    """A page as its parser sees it: tags, attributes, text, and whether every tag is closed where it should be."""
+    """A page as a parser sees it: tags, attributes and text; every tag must be closed in order."""
 
     def __init__(self, text: str):
         super().__init__(convert_charrefs=True)
@@ -75,7 +89,7 @@ class Read(HTMLParser):
 
 
 def check_page(text: str) -> Read:
-    """The page as read, once it is known to be well-formed, closed to the network, and free of anything that runs."""
+    """The parsed page, checked to be well-formed, without access to the network and without anything that runs."""
     read = Read(text)
     assert read.tags <= HTML | SVG
     for name, content in read.attributes:
@@ -99,7 +113,7 @@ def bad(code="bad", **rest):
 
 
 def write_run(folder, steps=12, story=None, config=CONFIG):
-    """A run of some steps, each with one task of four samples, more and more of them right; one row of metrics a step."""
+    """A run whose steps have one task with four samples, more and more of them correct."""
     rng, log = random.Random(0), RunLog(folder)
     for step in range(1, steps + 1):
         rows = [good(style=0.4, depth=rng.randrange(4)) if rng.random() < step / steps else bad() for _ in range(4)]
@@ -117,10 +131,10 @@ def write_probe(path, groups, lora=""):
     return path
 
 
-BEFORE = [GradedGroup("up", [], [bad("old code"), bad()]), GradedGroup("down", [], [good(), good()]), GradedGroup("won", [], [bad(), good()]),
-          GradedGroup("even", [], [good(), bad()])]
-AFTER = [GradedGroup("up", [], [good("new code"), bad()]), GradedGroup("down", [], [bad(), bad()]), GradedGroup("won", [], [good(), good()]),
-         GradedGroup("even", [], [bad(), good()])]
+BEFORE = [GradedGroup("up", [], [bad("old code"), bad()]), GradedGroup("down", [], [good(), good()]),
+          GradedGroup("won", [], [bad(), good()]), GradedGroup("even", [], [good(), bad()])]
+AFTER = [GradedGroup("up", [], [good("new code"), bad()]), GradedGroup("down", [], [bad(), bad()]),
+         GradedGroup("won", [], [good(), good()]), GradedGroup("even", [], [bad(), good()])]
 
 
 def write_probes(folder, before="baseline-train.json", after="final-train.json"):
@@ -129,7 +143,7 @@ def write_probes(folder, before="baseline-train.json", after="final-train.json")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """No waiting for the disk: these runs are small and many."""
+    """Do not wait for the disk: these runs are small and many."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
@@ -144,14 +158,14 @@ def script(load_script):
 
 
 def metrics(run):
-    """The rows, read without the code under test."""
+    """The rows of metrics.jsonl, read without the code under test."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 def table_of(text: str, title: str) -> dict[str, list[str]]:
-    """First cell -> the other cells of the table with this title."""
+    """First cell -> the other cells, of the table with this title."""
     [table] = re.findall(rf"<table><caption><b>{title}</b>.*?</table>", text)
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
     return {cells[0]: [" ".join(re.sub("<[^>]+>", "", cell).split()) for cell in cells[1:]] for cells in rows}
@@ -159,22 +173,22 @@ def table_of(text: str, title: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("steps, width", [(12, 2), (3, 1), (2, 1)])
 def test_first_and_last_steps_are_those_of_the_log(tmp_path, steps, width):
-    """Means of the first and the last fifth, worked out from metrics.jsonl alone; the top line has steps, time and tokens."""
+    """Means of the first and the last fifth, computed from metrics.jsonl; the top line has steps, time and tokens."""
     run = write_run(tmp_path / "run", steps)
     rows, text = metrics(run), page(gather(run))
     found, read = table_of(text, "In training"), check_page(text)
-    for name, words in {"reward": "mean reward", "pass_rate": "pass rate", "style": "style of correct",
-                        "entropy": "entropy, nats a token", "frac_reward_zero_std": "groups without signal"}.items():
+    for name, words in {"reward": "mean reward", "pass_rate": "pass rate", "style": "style if correct",
+                        "entropy": "entropy, nats/token", "frac_reward_zero_std": "groups without signal"}.items():
         ends = [[row[name] for row in part if row[name] is not None] for part in (rows[:width], rows[-width:])]
         means = [statistics.fmean(end) if end else None for end in ends]
         want = ["-" if mean is None else f"{mean:.3f}" for mean in means]
         assert found[words] == [*want, "-" if None in means else f"{means[1] - means[0]:+.3f}"], words
-    assert f"{steps} of 12 steps; 0:00:{2 * steps:02d} in steps, 2.0 s a step; {steps * 1000:,} tokens sampled" in read.text
+    assert f"{steps} of 12 steps; 0:00:{2 * steps:02d} in steps, 2.0 s per step; {steps * 1000:,} tokens sampled" in read.text
     assert f"mean reward, in training {found['mean reward'][0]} \u2192 {found['mean reward'][1]}" in read.text
 
 
 def test_probes_are_compared_with_their_intervals(run, tmp_path):
-    """Pass rates by hand; gains as run_probe.py --compare has them; tasks gained and lost, weak cases, sorted by change."""
+    """Pass rates by hand, gains as in run_probe.py --compare, tasks gained and lost, weak cases, tasks sorted by change."""
     before, after = write_probes(tmp_path, "b.json", "a.json")
     text = page(gather(run, [(before, after)]))
     read = check_page(text)
@@ -188,19 +202,20 @@ def test_probes_are_compared_with_their_intervals(run, tmp_path):
     assert re.findall(r'<li><span>(\w+)</span>', text) == ["up", "won", "even", "down"]
     assert "0.000 \u2192 0.500 +0.500 gained" in read.text and "1.000 \u2192 0.000 -1.000 lost" in read.text
     alarms = " ".join(read.alarms)
-    assert "solved before and never after: 1 (down)" in alarms and "weak cases: 1 of 3" in alarms
+    assert "training tasks, a.json, tasks lost: 1 (down)" in alarms and "weak cases: 1 of 3" in alarms
+    assert "training tasks, a.json, style gaming: not seen" in read.text and "tasks gained: 1 (up)" in read.text
     assert "old code" in read.text and "new code" in read.text and "m with runs/x/checkpoints/step_1" in read.text
 
 
 def test_a_run_without_probes_shows_its_own_tasks(run):
-    """The first group of a task beside its last, with their steps."""
+    """The first group of each task beside its last, with their steps."""
     read = check_page(page(gather(run)))
     assert "First and last time in training" in read.text and "first time in training , step 1" in read.text
-    assert "last time in training , step" in read.text and "probes: none beside the run" in read.text
+    assert "last time in training , step" in read.text and "probes: none next to the run" in read.text
 
 
 def test_gaming_is_marked(tmp_path):
-    """Depth that rises alone, tasks lost, weak cases, a failing grader, attempts on it, lost updates: each with a mark."""
+    """Depth that rises alone, tasks lost, weak cases, a failing grader, attempts on it, skipped updates: each is an alarm."""
     log = RunLog(tmp_path)
     for step in range(1, 31):
         rows = [good(depth=step), bad(flags=("frame",) if step > 15 else ())]
@@ -209,7 +224,7 @@ def test_gaming_is_marked(tmp_path):
         log.step(step, {**step_metrics(groups), "skipped_steps": 0 if step < 30 else 1, "grader/internal_error_rate": 0.5,
                         "grader/rechecked": 1, "grader/recheck_failed": int(step > 27)})
     alarms = " ".join(check_page(page(gather(tmp_path))).alarms)
-    for words in ("style gaming: likely, depth", "tasks lost: 1 (b)", "attempts on the grader: 125.00",
+    for words in ("style gaming: seen, depth", "tasks lost: 1 (b)", "attempts on the grader: 125.00",
                   "ALARM: the grader failed on 50.00%", "weak cases: 3 of 30", "not finite: 1"):
         assert words in alarms
     quiet = write_run(tmp_path / "quiet", 10, [GradedGroup("a", [], [good(), good()])])
@@ -218,19 +233,20 @@ def test_gaming_is_marked(tmp_path):
     assert check_page(page(gather(quiet))).alarms == [], "a step without signal is skipped by design"
 
 
-def test_settings_say_where_they_came_from(run):
-    """What differs from the default is set, the rest default; a name of another version is said to be one."""
+def test_settings_have_their_origin(run):
+    """Without a record, a value other than the default was set; a mapping may be the default; unknown names are said to be."""
     text = page(gather(run))
     cells = [re.sub("<[^>]+>", "|", row) for row in re.findall(r"<tr><th scope=\"row\"><code>.*?</tr>", text)]
     rows = [list(filter(None, row.split("|"))) for row in cells]
     assert rows == [["MODEL", "0.5B", "default", "model"], ["LORA_RANK", "4", "set (default 16)", "model"],
                     ["STEPS", "12", "set (default 600)", "trainer"], ["SEED", "0", "default", "trainer"],
+                    ["PROVIDER_KWARGS", "{}", "default", "data"],
                     ["UNHEARD_OF", "1", "unknown to this version", "elsewhere"]]
     assert "LORA_RANK=4 STEPS=12 UNHEARD_OF=1" in text and "abc" in text and "started 2026-01-02T03:04:05" in text
 
 
 def test_recorded_origins_are_shown(run):
-    """A run that recorded where each value came from says so, files as short as elsewhere; defaults that were chosen too."""
+    """Recorded origins are shown, with shortened paths; a default that was chosen counts as chosen."""
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["origins"] = {"lora_rank": "CONFIG /somebody/s/own/grpo.yaml (lora_r)", "steps": "env MAX_STEPS, on resume",
                          "seed": "env SEED"}
@@ -244,7 +260,7 @@ def test_recorded_origins_are_shown(run):
 # ---- curves ----------------------------------------------------------------------------------------------------------
 
 def test_running_mean_is_that_of_a_loop():
-    """Any window, any gaps: the mean of what is there around each entry."""
+    """For any window and gaps, the mean of the values around each entry."""
     rng = random.Random(1)
     for size in (1, 2, 7, 40):
         numbers = [None if rng.random() < 0.3 else rng.uniform(-5, 5) for _ in range(size)]
@@ -255,15 +271,15 @@ def test_running_mean_is_that_of_a_loop():
 
 
 def test_ticks_are_round_and_span_the_values():
-    """Few, evenly spaced, from below the lowest to above the highest; labels tell neighbours apart."""
+    """Few, evenly spaced, from below the lowest to above the highest value; neighbouring labels differ."""
     rng = random.Random(2)
     for _ in range(500):
         high = 10 ** rng.uniform(-6, 8)
-        low = rng.choice([0.0, -rng.uniform(0, 3) * high])    # zero is on every axis
+        low = rng.choice([0.0, -rng.uniform(0, 3) * high])    # every axis includes zero
         found = ticks(low, high, 4)
         step = found[1] - found[0]
         assert 2 <= len(found) <= 7 and found[0] <= low + 1e-9 * step and found[-1] >= high - 1e-3 * step
-        assert len({label(at, step) for at in found}) == len(found)
+        assert len({tick_label(at, step) for at in found}) == len(found)
         assert any(abs(step / 10 ** math.floor(math.log10(step) + 1e-9) - m) < 1e-6 for m in (1, 2, 2.5, 5))
 
 
@@ -272,7 +288,7 @@ def points(path: str) -> list[tuple[float, float]]:
 
 
 def test_dots_are_where_the_axis_says(run):
-    """Read off the picture by its own tick labels, every dot is its step's value; the line is the running mean."""
+    """Read off by the tick labels, every dot is its step's value, and the line is the running mean."""
     rows = metrics(run)
     curve = Curve("x", "X", "units", (Line("x", "entropy"),))
     tree = ET.fromstring(draw(curve, rows))
@@ -295,7 +311,7 @@ def test_dots_are_where_the_axis_says(run):
 
 @pytest.mark.parametrize("steps, every", [(600, 1), (1500, 1), (1501, 2), (9000, 6)])
 def test_long_runs_are_drawn_whole(steps, every):
-    """Each step is a dot, of very many every second, third ...; the line has every step; no path is cut."""
+    """Each step has a dot, in very long runs every second, third ...; the line has every step; no path is cut."""
     rows = [{"step": n, "reward": n % 7} for n in range(1, steps + 1)]
     svg = draw(CURVES[0], rows)
     dots, mean = re.search(r'd="([^"]*)" class="dots', svg)[1], re.search(r'd="([^"]*)" class="mean', svg)[1]
@@ -304,7 +320,7 @@ def test_long_runs_are_drawn_whole(steps, every):
 
 
 def test_nothing_is_drawn_outside_the_picture(run):
-    """Every number of every path and text lies inside, also with huge, negative and single values; labels do not overlap."""
+    """Every path and text lies inside, also with huge, negative and single values; labels do not overlap."""
     odd = [{"step": step, "reward": number, "pass_rate": number, "grad_norm": number, "entropy": None, "step_time": 1.0,
             "time/sample": number} for step, number in ((5, -3.0), (10**9, 1e12), (10**10, 2e-9))]
     for rows in (metrics(run), odd, odd[:1], odd[1:2]):
@@ -321,7 +337,7 @@ def test_nothing_is_drawn_outside_the_picture(run):
 
 
 def test_curves_say_in_words_what_they_show(run):
-    """Title and description stand for the picture: ends of the running mean, lowest and highest with their steps."""
+    """The description has the ends of the running mean, and the lowest and highest value with their steps."""
     rows = metrics(run)
     means = running_mean([row["entropy"] for row in rows], 5)
     svg = draw(next(curve for curve in CURVES if curve.name == "entropy"), rows)
@@ -333,7 +349,7 @@ def test_curves_say_in_words_what_they_show(run):
 
 
 def test_a_missing_value_is_a_gap_and_a_missing_verdict_is_none():
-    """No dot and, where the whole window is empty, no line; but a verdict that a row does not name happened to no sample."""
+    """No dot and, where the whole window is empty, no line; but a verdict that a row does not name is 0."""
     rows = [{"step": n, "pass_rate": 0.5, "entropy": None if 3 <= n <= 12 else 1.0} for n in range(1, 16)]
     svg = draw(Curve("x", "X", "u", (Line("x", "entropy"),)), rows)
     dots, mean = re.search(r'd="([^"]*)" class="dots', svg)[1], re.search(r'd="([^"]*)" class="mean', svg)[1]
@@ -344,8 +360,8 @@ def test_a_missing_value_is_a_gap_and_a_missing_verdict_is_none():
 
 
 def test_evaluations_are_points_joined_by_straight_lines(run):
-    """Beside training's own curve, from the base model at step 0 on; the words name first and last value; a run without any, or
-    with damaged ones, is drawn as far as it can be."""
+    """Beside training's curve, from the base model at step 0 on; the description has the first and last value. A run without
+    evaluations, or with damaged ones, is drawn too."""
     svg_of = lambda report: draw(next(curve for curve in CURVES if curve.name == "pass_rate"), report.curve_rows)  # noqa: E731
     assert gather(run).evals == [] and "held-out" not in svg_of(gather(run))
 
@@ -355,14 +371,14 @@ def test_evaluations_are_points_joined_by_straight_lines(run):
     svg = svg_of(report)
     line, dots = (re.findall(rf'd="([^"]*)" class="{kind} l1"', svg)[-1] for kind in ("mean", "dots"))    # after its name
     assert points(line) == points(dots) and len(points(line)) == 3, "neither smoothed nor broken where steps have none"
-    assert "held-out: goes from 0.250 to 1.000, lowest 0.250 at step 0, highest 1.000 at step 12, 3 of 13 steps" in svg
+    assert "held-out: from 0.250 to 1.000, lowest 0.250 at step 0, highest 1.000 at step 12, 3 of 13 steps" in svg
     text = Read(page(report)).text
-    assert "pass rate, held-out, on the way 0.250 \u2192 1.000 48 samples each, after 0 and 12 steps" in text
+    assert "pass rate, held-out tasks, during training 0.250 \u2192 1.000 48 samples each, after 0 and 12 steps" in text
     assert "evaluations: 1 damaged rows are left out" in text and "12 of 12 steps" in text
 
 
 def test_every_curve_is_a_file_of_its_own_and_on_the_page(script, run):
-    """The same bytes; well-formed XML; a curve that is no longer drawn leaves no file."""
+    """The same bytes in both, well-formed XML; the file of a curve without values is removed."""
     stale = run / "curves" / "clip.svg"
     stale.parent.mkdir()
     stale.write_text("old")
@@ -387,13 +403,13 @@ HOSTILE = ("</script></pre><script>alert(1)</script>", "<img src=x onerror=alert
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_text(tmp_path, text):
-    """As code, completion, detail, flag, task name, setting, and in a probe: no tag, no attribute, nothing that runs, small."""
+    """As code, completion, detail, flag, task name and setting, and in a probe: nothing runs, and the page stays small."""
     odd = good(text, flags=(text[:50],))._replace(detail=text, text=text)
     worse = bad(text, flags=("x",))._replace(detail=text)
     story = [GradedGroup(text[:60], [], [odd, worse]), GradedGroup("plain", [], [worse, odd])]
     run = write_run(tmp_path / "run", 3, story, config="")
-    said = text[:9000]    # PyYAML takes seconds for a megabyte
-    settings = {"model": {"model": said, said[:40]: said}, "about": {"git": said, "x": [said]}}
+    start = text[:9000]    # PyYAML takes seconds for a megabyte
+    settings = {"model": {"model": start, start[:40]: start}, "about": {"git": start, "x": [start]}}
     (run / "config.yaml").write_text(json.dumps(settings).replace("\\ud800", "").replace("\\udfff", ""))
     for probes in ([], [(write_probe(tmp_path / "a", story, text), write_probe(tmp_path / "b", story[::-1]))]):
         made = page(gather(run, probes))
@@ -405,7 +421,7 @@ def test_hostile_text_stays_text(tmp_path, text):
 
 
 def test_only_markup_is_markup():
-    """Text is escaped as child and as attribute, markup once; None leaves out; a long text is cut and that is said."""
+    """Text is escaped as child and as attribute, markup is not; None is left out; a long text is cut with a note."""
     assert element("b", "<i>", Html("<i></i>"), None, 3, title='"<', x=None, aria_label="a", class_="c") == (
         '<b title="&quot;&lt;" aria-label="a" class="c">&lt;i&gt;<i></i>3</b>')
     assert element("br") == "<br>" and isinstance(escaped("x"), Html)
@@ -416,12 +432,12 @@ def test_only_markup_is_markup():
                                   "f''", "rb'\\'", "1.5e3j 0xff", "ünïcode = lambda: None",
                                   "a" * 5000, "'" * 5000, '"""' * 999, "\\" * 3000])
 def test_highlighting_changes_no_character(code):
-    """Without its tags it is the code again, whatever the code is."""
+    """Without the tags it is the code again, whatever the code."""
     assert html.unescape(re.sub("<[^>]+>", "", highlighted(code))) == code
 
 
 def test_highlighting_knows_python():
-    """Keywords, built-ins, the name defined, strings with prefix and escapes, numbers, comments; nothing inside of strings."""
+    """Keywords, built-ins, defined names, strings with prefix and escapes, numbers and comments; nothing inside strings."""
     code = "def f(n):  # if x\n    return sum(rb'a\\'1' if n else 1.5)"
     found = re.findall(r'<span class="(\w)">(.*?)</span>', highlighted(code))
     assert [(kind, html.unescape(text)) for kind, text in found] == [
@@ -437,14 +453,14 @@ def test_breaking_the_escape_would_show(monkeypatch, tmp_path):
         check_page(page(gather(run)))
 
 
-# ---- runs that are not whole -----------------------------------------------------------------------------------------
+# ---- incomplete and damaged runs -------------------------------------------------------------------------------------
 
 def cut(path, keep):
     path.write_bytes(path.read_bytes()[:keep])
 
 
 def damage(run, kind):
-    """Make the run what the name says."""
+    """Damage the run as the name says."""
     log = run / "metrics.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     if kind == "no metrics":
@@ -476,61 +492,62 @@ def damage(run, kind):
         (run / "config.yaml").write_text("trainer: 5\nmodel: {model: [1], 7: 8, lora: null}\nabout: x\n")
 
 
-@pytest.mark.parametrize("kind, said", [
-    ("no metrics", "no metrics.jsonl, so no step has ended yet"), ("empty metrics", "no step has ended yet"),
-    ("one step", "1 of 12 steps"), ("torn row", "the last row is torn"), ("damaged rows", "5 damaged rows are left out"),
+@pytest.mark.parametrize("kind, message", [
+    ("no metrics", "no metrics.jsonl, so no step has finished yet"), ("empty metrics", "no step has finished yet"),
+    ("one step", "1 of 12 steps"), ("torn row", "the last row is incomplete"), ("damaged rows", "5 damaged rows are left out"),
     ("odd values", "13 of 12 steps"), ("only nulls", "8 of 12 steps"),
-    ("no completions", "completions: of 12 of 12 steps, the first is 1"), ("damaged completions", "samples: cannot be read"),
+    ("no completions", "completions: missing for 12 of 12 steps, first for step 1"),
+    ("damaged completions", "samples: cannot be read"),
     ("no config", "settings: cannot be read (No such file or directory)"), ("bad config", "settings: cannot be read"),
     ("odd config", "12 of ? steps")])
-def test_a_run_that_is_not_whole_is_told_as_far_as_it_goes(script, run, kind, said, capsys):
-    """The page is written, is well-formed, and says what is missing; no number is made up."""
+def test_an_incomplete_run_has_a_page(script, run, kind, message, capsys):
+    """It is well-formed and says what is missing; no number is made up."""
     damage(run, kind)
     assert script.main([str(run)]) == 0
     assert capsys.readouterr().err == ""
     read = check_page((run / "report.html").read_text())
-    assert said in read.text and not re.search(r"\b([Nn]a[Nn]|inf|None)\b", read.text), read.text
+    assert message in read.text and not re.search(r"\b([Nn]a[Nn]|inf|None)\b", read.text), read.text
 
 
 def test_a_running_experiment_shows_what_is_there(script, run, tmp_path, capsys):
-    """Only the baseline: its figures; then a pair; a pair that is damaged; from the folder and from its train/."""
-    chain = tmp_path / "chain"
-    chain.mkdir()
-    before, after = write_probes(chain)
+    """First the baseline's figures, then a pair of probes, then a damaged pair; from the folder and from its train/."""
+    experiment = tmp_path / "experiment"
+    experiment.mkdir()
+    before, after = write_probes(experiment)
     kept = after.read_bytes()
     after.unlink()
-    assert script.main([str(chain)]) == 0
-    read = check_page((chain / "report.html").read_text())
-    assert "final-train.json is not there; before training, pass rate 0.500 [" in read.text
-    assert "no step has ended yet" in read.text
+    assert script.main([str(experiment)]) == 0
+    read = check_page((experiment / "report.html").read_text())
+    assert "no final-train.json; before training, pass rate 0.500 [" in read.text
+    assert "no step has finished yet" in read.text
 
-    run.rename(chain / "train")
+    run.rename(experiment / "train")
     after.write_bytes(kept)
-    for folder in (chain, chain / "train"):
+    for folder in (experiment, experiment / "train"):
         assert script.main([str(folder)]) == 0
         read = check_page((folder / "report.html").read_text())
         assert "12 of 12 steps" in read.text and "pass rate, training tasks 0.500 \u2192 0.500" in read.text
-        assert "probes, heldout: baseline-heldout.json is not there" in read.text and "chain/train" in read.text
+        assert "probes, heldout: no baseline-heldout.json" in read.text and "experiment/train" in read.text
     for damaged in (b"{}", json.dumps({"format": "probe 1", "tasks": [{}]}).encode(), kept.replace(b'"up"', b'"other"')):
         after.write_bytes(damaged)
-        assert script.main([str(chain)]) == 0
-        assert "probes, train: cannot be read" in check_page((chain / "report.html").read_text()).text
-    assert parts_of(chain / "train")[1] == chain.resolve() and parts_of(tmp_path) == (tmp_path, None)
+        assert script.main([str(experiment)]) == 0
+        assert "probes, train: cannot be read" in check_page((experiment / "report.html").read_text()).text
+    assert parts_of(experiment / "train")[1] == experiment.resolve() and parts_of(tmp_path) == (tmp_path, None)
 
 
-@pytest.mark.parametrize("arguments, said", [
+@pytest.mark.parametrize("arguments, message", [
     (["{tmp}/nothing"], "no such folder"), (["{tmp}/empty"], "no run in it"), (["{run}/metrics.jsonl"], "no such folder"),
     (["{run}", "--before", "{tmp}/none.json", "--after", "{tmp}/none.json"], "none.json: No such file"),
     (["{run}", "--before", "{run}/config.yaml", "--after", "{run}/config.yaml"], "not JSON"),
-    (["{run}", "--before", "{tmp}/half.json", "--after", "{tmp}/half.json"], "not a whole probe"),
+    (["{run}", "--before", "{tmp}/half.json", "--after", "{tmp}/half.json"], "one of them is incomplete"),
     (["{run}", "--out", "{run}/config.yaml/x.html"], "cannot be written"), (["{run}", "--out", "{run}"], "cannot be written")])
-def test_what_cannot_be_used_is_named(script, run, tmp_path, capsys, arguments, said):
+def test_unusable_arguments_are_named(script, run, tmp_path, capsys, arguments, message):
     """Exit code 2 and one line."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "half.json").write_text('{"format": "probe 1", "tasks": [{"task": "a"}]}')
     assert script.main([part.format(tmp=tmp_path, run=run) for part in arguments]) == 2
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1 and err.startswith("report.py: ")
+    assert message in err and err.count("\n") == 1 and err.startswith("report.py: ")
 
 
 def test_probes_come_in_pairs(script, run, capsys):
@@ -541,7 +558,7 @@ def test_probes_come_in_pairs(script, run, capsys):
 
 
 def test_a_report_can_be_written_elsewhere(script, run, tmp_path):
-    """--out leaves the run as it was; the same files give the same page."""
+    """--out leaves the run's folder unchanged; the same files give the same page."""
     files = sorted(path for path in run.rglob("*"))
     for name in ("one", "two"):
         assert script.main([str(run), "--out", str(tmp_path / "new" / f"{name}.html")]) == 0
@@ -551,7 +568,7 @@ def test_a_report_can_be_written_elsewhere(script, run, tmp_path):
 
 
 def test_an_error_of_the_program_is_not_hidden(run, monkeypatch):
-    """Damage in the files is told of on the page; anything else comes up."""
+    """Damaged files are reported on the page; any other exception is raised."""
     monkeypatch.setattr("rl.pages.report.signs_of", lambda run: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         gather(run)
@@ -575,7 +592,7 @@ SMALLEST = """Math.min(...[...document.querySelectorAll('body *')].filter(e => e
 @pytest.mark.slow
 def test_it_looks_right_in_a_browser(script, tmp_path):
     """At 360 and 1600 pixels, light, dark and on paper: nothing wider than the window, no clipped label, no tiny text, no
-    request, no error; colours follow the scheme; what a program says does not run."""
+    request, no error; colours follow the scheme; text of a program does not run."""
     if not browser.installed():
         pytest.skip(f"needs one of {', '.join(browser.NAMES)} on the PATH")
     story = [GradedGroup("a_task_with_a_long_name_" * 4, [], [good("x = 1  # " + "long " * 200), bad("<img src=x onerror=a()>")]),

@@ -1,4 +1,4 @@
-"""SAMPLES.md: rules by hand, a page from real files, and the script that writes it."""
+"""SAMPLES.md: the rules by hand, a page from real files, and the script that writes it."""
 
 import json
 import random
@@ -9,9 +9,10 @@ import pytest
 from rl.errors import InputError
 from rl.pages import samples
 from rl.pages.markup import printable
-from rl.pages.samples import RULES, Pair, Side, chosen, fenced, page, pairs_of, run_sides, shown
+from rl.pages.samples import RULES, Pair, Side, chosen, fenced, page, pairs_of, run_sides, safe_code
 from rl.rewards.base import GradedGroup
 from rl.run.log import RunLog, step_metrics
+from rl.settings import config
 from tests.evaluation.test_probe import report, sample
 
 
@@ -33,8 +34,8 @@ def chosen_by(title, pairs):
     return next(rule for rule in RULES if rule.title == title).choose(pairs)
 
 
-def test_gains_and_losses_are_told_by_the_pass_rate():
-    """The largest changes first, by name where equal, two of each at most; shown: a sample that failed and one that passes."""
+def test_gains_and_losses_are_by_pass_rate():
+    """The largest changes first, by name where equal, at most two of each; shown: a sample that fails and one that passes."""
     pairs = [Pair("d", [bad("d0"), good()], [good("d1")] * 2), Pair("b", [bad("b0")], [good("b1"), bad()]),
              Pair("c", [bad("c0"), good()], [bad(), good("c1"), good()]), Pair("e", [good("e0")], [good(), bad("e1")]),
              Pair("f", [good()], [good()])]
@@ -45,8 +46,8 @@ def test_gains_and_losses_are_told_by_the_pass_rate():
     assert chosen_by("Most gained", pairs[3:]) == chosen_by("Most lost", pairs[4:]) == []
 
 
-def test_unchanged_is_the_best_paid_that_passes_as_often():
-    """A task never solved, and one that rose, are not it."""
+def test_unchanged_has_an_equal_pass_rate_and_the_highest_reward():
+    """Not a task that was never solved, nor one that rose."""
     pairs = [Pair("zero", [bad()], [bad()]), Pair("rose", [bad()], [good(style=1.0)]),
              Pair("low", [good(style=0.9)], [good(style=0.1)]), Pair("high", [bad(), good("h0")], [bad(), good("h1", style=0.9)])]
     [found] = chosen_by("Unchanged", pairs[:3])
@@ -55,7 +56,7 @@ def test_unchanged_is_the_best_paid_that_passes_as_often():
     assert (found.task, found.before.code, found.after.code) == ("high", "h0", "h1")
 
 
-def test_the_highest_reward_stands_beside_the_best_before():
+def test_the_highest_reward_is_beside_the_highest_before():
     """The best sample of each side, not the first."""
     pairs = [Pair("a", [bad(), good("a0", style=0.3), good("a1", style=0.5)], [good(), good("a2", style=0.9)]),
              Pair("b", [good()], [bad()])]
@@ -65,7 +66,7 @@ def test_the_highest_reward_stands_beside_the_best_before():
 
 
 def test_gaming_is_shown_where_it_is_worst():
-    """Idle calls count in passing samples only; an attempt on the grader is shown wherever it is."""
+    """Idle calls count in passing samples only; an attempt on the grader counts in any sample."""
     pairs = [Pair("a", [good()], [good(idle=1), bad(idle=9)]), Pair("b", [good()], [good("worst", idle=2), good()]),
              Pair("c", [good()], [bad("attack", flags=("frame",))])]
     [idle], [attempt] = chosen_by("Idle calls", pairs), chosen_by("Attempts on the grader", pairs)
@@ -74,7 +75,7 @@ def test_gaming_is_shown_where_it_is_worst():
 
 
 def test_no_order_of_tasks_or_missing_values_change_the_choice():
-    """Any order of tasks gives the same page; samples without a reward and tasks of one side alone are left out."""
+    """The order of tasks does not matter; samples without a reward and tasks of one side only are left out."""
     rng = random.Random(0)
     tasks = {f"t{i}": [rng.choice([good, bad])(style=rng.random(), idle=rng.randrange(3)) for _ in range(4)] for i in range(12)}
     after = {name: rng.sample(rows, 4) for name, rows in tasks.items()}
@@ -86,8 +87,8 @@ def test_no_order_of_tasks_or_missing_values_change_the_choice():
     assert {pair.task for pair in pairs_of(side(**before), side(**later))} == set(tasks)
 
 
-def test_every_rule_is_stated_even_where_it_finds_nothing():
-    """The page says what was looked for, so that an empty page is no omission."""
+def test_every_rule_is_stated_even_if_it_finds_nothing():
+    """An empty section says what was looked for."""
     text = "\n".join(chosen(side(a=[bad()]), side(a=[bad()])))
     assert all(f"### {rule.title}\n\n{rule.text} There is none." in text for rule in RULES)
 
@@ -103,14 +104,14 @@ def test_no_program_can_leave_its_fence(code):
 
 
 def test_control_characters_are_spelt_out():
-    """Nothing that steers a terminal, reverses the text or hides in it survives; letters of any script do."""
+    """Nothing remains that steers a terminal, reverses the text or hides in it; letters of any script do remain."""
     assert printable("é 汉\n\t\x1b[2J\r\u202e\u200b\x00\ud800") == "é 汉\n\t\\x1b[2J\\r\\u202e\\u200b\\x00\\ud800"
 
 
-def test_a_long_program_is_cut_and_that_is_said():
+def test_a_long_program_is_cut_with_a_note():
     """The page stays readable whatever a model writes."""
-    text = shown("x" * (samples.MAX_SHOWN + 7))
-    assert text.endswith("\n... 7 more characters") and len(text) < samples.MAX_SHOWN + 50
+    text = safe_code("x" * (samples.MAX_CODE + 7))
+    assert text.endswith("\n... 7 more characters") and len(text) < samples.MAX_CODE + 50
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ def run(tmp_path):
 
 
 def probes(folder, *names):
-    """Files of two probes that differ in one task."""
+    """The files of two probes that differ in one task."""
     for name, lora, rows in zip(names, ("", "runs/x"), ([bad("before code")], [good("after code")]), strict=True):
         doc = report([GradedGroup("gcd", [], rows), GradedGroup("same", [], [good()])], [1.0, 1.0], lora=lora)
         (folder / name).write_text(json.dumps(doc))
@@ -141,7 +142,7 @@ def probes(folder, *names):
 
 
 def test_a_run_without_probes_gives_its_own_samples(run):
-    """First and last time in training, each with its step; a task seen once is on neither side."""
+    """The first and the last time in training, each with its step; a task trained on once is on neither side."""
     before, after = run_sides(run)
     assert before.where == {"a": "step 1", "b": "step 1"} and after.where == {"a": "step 3", "b": "step 3"}
     text = page(run, [])
@@ -152,11 +153,11 @@ def test_a_run_without_probes_gives_its_own_samples(run):
 
 
 def test_probes_give_base_and_adapter(run, tmp_path):
-    """Code beside code with its grade; the comparison; weak cases and lack of signal of both probes; the run's signs."""
+    """Programs side by side with their grades, the comparison, weak cases and signal of both probes, the run's signs."""
     text = page(run, [probes(tmp_path, "base.json", "adapter.json")])
     assert "`m`" in text and "`m with runs/x`" in text and "before code" in text and "after code" in text
     assert "a1" not in text and "tasks gained: 1 (gcd)" in text and "steps without gradient: 3 of 3" in text
-    assert "weak cases before: 1 of 3 passes" in text and "without signal after: 1.000" in text
+    assert "weak cases before: 1 of 3 passes" in text and "tasks without signal after: 1.000" in text
     assert "wrong_answer: reward 0.000" in text and "pass: reward 1.200, style 0.400, depth 2" in text
     assert page(None, [[tmp_path / "base.json", tmp_path / "adapter.json"]]).count("###") == text.count("###")
 
@@ -165,17 +166,22 @@ def test_probes_give_base_and_adapter(run, tmp_path):
     ("runs/a/train", "runs/a/train"), ("/home/me/runs/a/b.json", "runs/a/b.json"), ("0.5B", "0.5B"), ("/data/model", "model"),
     ("Qwen/x", "Qwen/x"), ("", "")])
 def test_a_page_can_be_published(path, words):
-    """Folders of the machine that made it are left out; what the user named in short is kept."""
+    """Folders of the machine that made it are left out; short names are kept."""
     assert samples.short(path) == words
 
 
-def test_the_page_is_made_of_the_files_alone(run, tmp_path):
-    """Made twice it is the same; every program on it is in the files."""
-    assert page(run, []) == page(run, [])
+def test_the_header_has_settings_not_their_origins(run):
+    """config.yaml as a run writes it, with origins and an empty mapping: values that differ from the defaults, and no others."""
+    loaded = config.load({"MODEL": "tiny", "STEPS": "9", "COMBINE_KWARGS": "{a: 1}"})
+    (run / "config.yaml").write_text(config.dump(loaded.settings, {"git": "abc"}, config.provenance(loaded)))
+    assert samples.described(run) == "3 steps; MODEL=tiny COMBINE_KWARGS={'a': 1} STEPS=9; git abc"
+
+    (run / "config.yaml").write_text(config.dump(config.load({}).settings))
+    assert samples.described(run) == "3 steps; default settings"
 
 
-def test_what_is_no_run_is_named(tmp_path):
-    """A folder without a log or with an empty one, a run without config.yaml, and a file that is no probe."""
+def test_an_unusable_folder_or_file_is_named(tmp_path):
+    """A folder without a log or with an empty one, a run without config.yaml, and a file that is not a probe."""
     with pytest.raises(InputError, match="no metrics.jsonl"):
         page(tmp_path, [])
     (tmp_path / "metrics.jsonl").write_text('{"step": 1')
@@ -195,23 +201,23 @@ def script(load_script):
     return load_script("report_samples")
 
 
-def test_the_folder_of_a_chain_is_understood(script, run, tmp_path, capsys):
-    """Its run lies in train/, its probes beside it; only finished pairs count; a plain run is taken as it is."""
-    chain = tmp_path / "chain"
-    chain.mkdir()
-    run.rename(chain / "train")
-    (chain / "baseline-heldout.json").write_text("{}")
-    probes(chain, "baseline-train.json", "final-train.json")
-    assert script.main([str(chain), "--out", str(tmp_path / "page.md")]) == 0
+def test_the_folder_of_an_experiment_is_understood(script, run, tmp_path, capsys):
+    """Its run is in train/, its probes beside it; only finished pairs count; the folder of a run is used as it is."""
+    experiment = tmp_path / "experiment"
+    experiment.mkdir()
+    run.rename(experiment / "train")
+    (experiment / "baseline-heldout.json").write_text("{}")
+    probes(experiment, "baseline-train.json", "final-train.json")
+    assert script.main([str(experiment), "--out", str(tmp_path / "page.md")]) == 0
     text = (tmp_path / "page.md").read_text()
     assert "final-train.json" in text and "heldout" not in text and "3 steps; " in text
 
-    assert script.main([str(chain / "train")]) == 0
+    assert script.main([str(experiment / "train")]) == 0
     assert "first time in training" in capsys.readouterr().out
 
 
 def test_probes_can_be_named(script, run, tmp_path, capsys):
-    """--before and --after, once or several times, go before what the folder holds."""
+    """--before and --after, once or several times, replace the probes in the folder."""
     first = probes(tmp_path, "a.json", "b.json")
     pair = ["--before", str(first[0]), "--after", str(first[1])]
     assert script.main([str(run), *pair, *pair]) == 0
@@ -221,8 +227,8 @@ def test_probes_can_be_named(script, run, tmp_path, capsys):
     assert "in pairs" in capsys.readouterr().err
 
 
-def test_the_script_says_what_it_cannot_use(script, run, tmp_path, capsys):
-    """Exit code 2 and one line: no run, and a page that cannot be written, which leaves nothing half done."""
+def test_the_script_names_what_it_cannot_use(script, run, tmp_path, capsys):
+    """Exit code 2 and one line, for a folder without a run and for a page that cannot be written."""
     assert script.main([str(tmp_path)]) == 2 and "no metrics.jsonl" in capsys.readouterr().err
     assert script.main([str(run), "--out", str(tmp_path / "none" / "page.md")]) == 2
     assert "page.md" in capsys.readouterr().err
