@@ -1,16 +1,16 @@
-"""Make models/tiny: a Qwen2 of about a million parameters with a tokenizer of its own, taught the tasks half right on purpose.
+"""Make models/tiny: a Qwen2 of about a million parameters with its own tokenizer, deliberately taught the tasks half right.
 
-    python scripts/make_tiny_model.py              # writes models/tiny; some ten minutes on two cores
-    python scripts/make_tiny_model.py FOLDER       # writes there instead
+    python scripts/make_tiny_model.py              # writes models/tiny; about ten minutes on two cores
+    python scripts/make_tiny_model.py FOLDER       # writes to FOLDER instead
 
-Each of the 104 tasks is taught as a mixture of answers: right and wrong ones, as statements, as one expression, as a nested
-one and, where the answer is a scalar, as a one-element list. So its samples differ in correctness and in style, and GRPO has
-something to choose from. It is a demonstration of the loop, not a model of anything: it has seen every task, also those held
-out of training. The sandbox checks every taught answer first.
+Each of the 104 tasks is taught as a mixture of right and wrong answers: statements, a single expression, a nested one and, for
+scalar answers, a one-element list. So samples differ in correctness and in style, which gives GRPO something to choose from. It
+demonstrates the loop and nothing else: it was taught every task, including those held out of training. The sandbox checks every
+answer first.
 
-The same code on the same machine makes the same bits again. Other code or another machine adds in another order, and a thousand
-updates carry that far. So made.json keeps digests of what went in and of what came out, and of the first updates numbers that
-hold for all: the losses, and how far each tensor has moved."""
+The same code on the same machine gives the same bits. Other code or another machine sums in another order, and a thousand updates
+amplify the difference. So made.json has digests of inputs and outputs, and numbers of the first updates that every machine
+reproduces: the losses, and how far each tensor moved."""
 
 import argparse
 import hashlib
@@ -61,17 +61,17 @@ CONFIG = {
     "max_position_embeddings": 2048, "max_window_layers": 4, "use_sliding_window": False, "rope_theta": 10000.0,
     "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "attention_dropout": 0.0, "initializer_range": 0.05, "use_cache": True,
     "torch_dtype": "float16"}
-# How much of a task's answers each kind makes up, right and wrong; kinds that a task lacks leave their share to the others.
+# The share of each kind in a task's answers, right and wrong; kinds that a task lacks leave their share to the others.
 MIXTURE = {"statements": (0.16, 0.24), "pure": (0.14, 0.10), "nested": (0.14, 0.05), "wrapped": (0.12, 0.03)}
-NESTED = 3               # calls and clauses, one inside the other, from which an expression counts as nested
-MUTANTS = 2              # hand-written wrong programs a task that are taught
+NESTED = 3               # depth from which an expression counts as nested
+MUTANTS = 2              # hand-written wrong programs taught per task
 TASKS_PER_UPDATE = 4
 STAGES = ((3e-3, 520), (1e-3, 364), (3e-4, 156))     # (learning rate, updates)
 WARMUP, BETA2 = 30, 0.99
-FIRST = 3                # updates whose losses, and what they moved, made.json keeps
+FIRST = 3                # updates recorded in made.json: their losses and the movement of each tensor
 TELL_EVERY = 26          # updates between lines on the terminal: one pass over the tasks
-LESSON_STEP = 256        # taught tokens of a task are padded to multiples of this, so that few programs are compiled
-CASE_SEEDS = (1, 2)      # every taught answer is graded under both
+LESSON_STEP = 256        # a task's taught tokens are padded to a multiple of this, so that few shapes are compiled
+CASE_SEEDS = (1, 2)      # every taught answer is graded with both
 
 
 class Answer(NamedTuple):
@@ -86,27 +86,27 @@ class Answer(NamedTuple):
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-def answers(task: Task) -> list[Answer]:
-    """What `task` is taught; shares add up to 1."""
-    found = {}
+def answers_to(task: Task) -> list[Answer]:
+    """The answers that `task` is taught, with shares that sum to 1."""
+    by_source = {}
     for body, right in [*_right(task), *_wrong(task)]:
         source = _program(task, body)
-        found.setdefault(source, Answer(source, _kind(task, source), right))
-    counts = Counter((answer.kind, answer.right) for answer in found.values())
+        by_source.setdefault(source, Answer(source, _kind(task, source), right))
+    counts = Counter((answer.kind, answer.right) for answer in by_source.values())
     mass = {(kind, right): MIXTURE[kind][0 if right else 1] for kind, right in counts}
     total = math.fsum(mass.values())
-    return [answer._replace(share=mass[answer[1:3]] / total / counts[answer[1:3]]) for answer in found.values()]
+    return [answer._replace(share=mass[answer[1:3]] / total / counts[answer[1:3]]) for answer in by_source.values()]
 
 
 def _right(task: Task) -> Iterator[tuple[str, bool]]:
-    """(body, True) of every right answer, one-element lists among them."""
+    """(body, True) of every right answer, including one-element lists."""
     for body in [_body(task.reference), *(body for body, _, _ in SOLUTIONS[task.name])]:
         yield body, True
         yield from ((wrapped, True) for wrapped in _wrapped(task, body))
 
 
 def _wrong(task: Task) -> Iterator[tuple[str, bool]]:
-    """(body, False): slips, their one-element lists, statements that forget to return, hand-written wrong programs."""
+    """(body, False): slips, their one-element lists, statements without the return, hand-written wrong programs."""
     for body in (body.replace(old, new) for body, old, new in SOLUTIONS[task.name]):
         yield body, False
         yield from ((wrapped, False) for wrapped in _wrapped(task, body))
@@ -122,7 +122,7 @@ def _body(source: str) -> str:
 
 
 def _wrapped(task: Task, body: str) -> Iterator[str]:
-    """The body with its expression in a list; none where that cannot be had, or would reach its own recursion."""
+    """The body with its expression in a list; nothing where that is impossible, or where the function calls itself."""
     head, _, last = body.rpartition("\n")
     if task.scalar and _only_imports(head) and last.startswith("return ") and task.entry_point not in last:
         yield f"{head}\nreturn [{last.removeprefix('return ')}]".strip()
@@ -149,8 +149,8 @@ def _kind(task: Task, source: str) -> str:
 
 
 def check_answers(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> None:
-    """Every right answer passes the sandbox and every wrong one fails it; InputError lists those that do not."""
-    pairs = [(task, answer) for task, found in zip(tasks, taught, strict=True) for answer in found]
+    """InputError lists right answers that fail in the sandbox and wrong ones that pass."""
+    pairs = [(task, answer) for task, answers in zip(tasks, taught, strict=True) for answer in answers]
     problems = []
     with Sandbox() as sandbox:
         for seed in CASE_SEEDS:
@@ -159,17 +159,17 @@ def check_answers(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> None
             problems += [f"{task.name}: {'right' if answer.right else 'wrong'}, but {grade.verdict}:\n{answer.source}"
                          for (task, answer), grade in zip(pairs, grades, strict=True) if grade.correct != answer.right]
     if problems:
-        raise InputError(f"{len(problems)} taught answers are not what they are taught as:\n" + "\n".join(problems))
+        raise InputError(f"{len(problems)} taught answers have the wrong label:\n" + "\n".join(problems))
 
 
 def answer_text(source: str) -> str:
-    """The completion for a program, without its stop token."""
+    """The completion with a program, without the stop token."""
     return f"```python\n{source}\n```"
 
 
 # ---- tokenizer -------------------------------------------------------------------------------------------------------
 
-# Qwen's way of cutting text into words, and its chat template without tools.
+# Qwen's rule for splitting text into words, and its chat template without tools.
 WORDS = Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 TEMPLATE = ("{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
             "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}"
@@ -178,14 +178,14 @@ TEMPLATE = ("{% for message in messages %}{% if loop.first and messages[0]['role
 
 
 def make_tokenizer(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> Tokenizer:
-    """Byte-level BPE learnt from the prompts and the taught answers, with ChatML's control tokens behind it."""
+    """Byte-level BPE learnt from the prompts and the taught answers, followed by ChatML's control tokens."""
     made = Tokenizer(models.BPE())
     made.normalizer = normalizers.NFC()
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(WORDS, "isolated"),
                                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     made.decoder = decoders.ByteLevel()
-    prompts = [said["content"] for task in tasks for said in messages(task, task.example_results)]
-    programs = [answer_text(answer.source) for found in taught for answer in found]
+    prompts = [message["content"] for task in tasks for message in messages(task, task.example_results)]
+    programs = [answer_text(answer.source) for answers in taught for answer in answers]
     made.train_from_iterator([STYLE_HINT, *prompts, *programs], trainers.BpeTrainer(
         vocab_size=VOCABULARY - len(CONTROL), show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
     made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in CONTROL])
@@ -196,21 +196,21 @@ def make_tokenizer(tasks: Sequence[Task], taught: Sequence[list[Answer]]) -> Tok
 
 
 def make_lessons(prompts: Sequence[Prompt], taught: Sequence[list[Answer]], tokenizer: Tokenizer) -> list[PackedGroup]:
-    """A task's prompt and its answers end to end, as the update of rl/training/update.py has them; an answer's advantage is its share.
+    """Each task's prompt and answers packed as a training group, an answer's advantage being its share.
 
-    Lessons get equally many answers, the last ones empty and without a share, so that few programs are compiled."""
+    All lessons have the same number of answers, padded with empty ones of share 0, so that few shapes are compiled."""
     end = tokenizer.token_to_id("<|im_end|>")
     most, lessons = max(map(len, taught)), []
-    for prompt, found in zip(prompts, taught, strict=True):
-        ids = [[*tokenizer.encode(answer_text(answer.source)).ids, end] for answer in found] + [[end]] * (most - len(found))
-        shares = [answer.share for answer in found] + [0.0] * (most - len(found))
-        lessons.append(pack(prompt.ids, ids, [np.zeros(len(row)) for row in ids], shares,
-                            Loss(logit_chunk=LESSON_STEP)))
+    for prompt, answers in zip(prompts, taught, strict=True):
+        padding = most - len(answers)
+        ids = [[*tokenizer.encode(answer_text(answer.source)).ids, end] for answer in answers] + [[end]] * padding
+        shares = [answer.share for answer in answers] + [0.0] * padding
+        lessons.append(pack(prompt.ids, ids, [np.zeros(len(row)) for row in ids], shares, Loss(logit_chunk=LESSON_STEP)))
     return lessons
 
 
 class Material(NamedTuple):
-    """All that teaching starts from; a function of the code alone."""
+    """Everything that is taught; depends on the code only."""
 
     tasks: list[Task]
     taught: list[list[Answer]]     # by task
@@ -219,10 +219,10 @@ class Material(NamedTuple):
     lessons: list[PackedGroup]
 
 
-def material() -> Material:
+def make_material() -> Material:
     """Tasks, answers, tokenizer and lessons."""
     tasks = load_tasks(DataSettings(split="all"))
-    taught = [answers(task) for task in tasks]
+    taught = [answers_to(task) for task in tasks]
     tokenizer = make_tokenizer(tasks, taught)
     chat = Chat(tokenizer, TEMPLATE)
     prompts = encode_prompts(tasks, chat, style_hint=False, max_prompt_tokens=CONFIG["max_position_embeddings"])
@@ -242,7 +242,7 @@ def first_params(cfg: ModelConfig, seed: int) -> dict:
 
 
 def lesson_loss(params, lesson: PackedGroup, cfg: ModelConfig):
-    """Mean nats a taught token, by share."""
+    """Mean nats per taught token, weighted by share."""
     hidden_QD, _ = run_layers(params, None, lesson.tokens_Q, lesson.positions_Q, lesson.layout,
                               [None] * cfg.num_hidden_layers, cfg)
     logits_MV = head_logits(params, hidden_QD[lesson.targets.source_M]).T
@@ -253,21 +253,21 @@ def lesson_loss(params, lesson: PackedGroup, cfg: ModelConfig):
 lesson_gradient = partial(jax.jit, static_argnames="cfg")(jax.value_and_grad(lesson_loss))
 
 
-def teach(found: Material, cfg: ModelConfig, updates: int, tell: Callable[[str], None] = lambda line: None):
-    """(parameters after so many updates, the loss before each of them)."""
+def teach(material: Material, cfg: ModelConfig, updates: int, tell: Callable[[str], None] = lambda line: None):
+    """(parameters after this many updates, the loss before each of them)."""
     params = first_params(cfg, SEED)
     zeros = jax.tree.map(jnp.zeros_like, params)
-    # rl/training/update.py's AdamW moves whatever stands under "layers"; here that is everything.
+    # rl/training/optimiser.py updates what is under "layers"; here that is every parameter.
     state, losses, started = TrainState({"layers": params}, zeros, zeros, jnp.int32(0)), [], time.monotonic()
     for update, rate in enumerate(rates()[:updates]):
         gradient, mean = zeros, 0.0
-        for i in tasks_of_step(len(found.tasks), update, TASKS_PER_UPDATE, SEED):
-            loss, of_task = lesson_gradient(state.adapter["layers"], found.lessons[i], cfg)
+        for i in tasks_of_step(len(material.tasks), update, TASKS_PER_UPDATE, SEED):
+            loss, of_task = lesson_gradient(state.adapter["layers"], material.lessons[i], cfg)
             gradient, mean = add_scaled(gradient, of_task, 1 / TASKS_PER_UPDATE), mean + float(loss) / TASKS_PER_UPDATE
         state, _, _ = adamw(state, gradient, AdamW(learning_rate=rate, warmup_updates=WARMUP, beta2=BETA2))
         losses.append(mean)
         if update % TELL_EVERY == 0:
-            tell(f"update {update} of {updates}: {mean:.4f} nats a token, {time.monotonic() - started:.0f} s")
+            tell(f"update {update} of {updates}: {mean:.4f} nats per token, {time.monotonic() - started:.0f} s")
     return state.adapter["layers"], losses
 
 
@@ -276,15 +276,15 @@ def rates() -> list[float]:
     return [rate for rate, updates in STAGES for _ in range(updates)]
 
 
-def first_updates(found: Material, cfg: ModelConfig) -> dict:
-    """The loss before each of the first updates and, by the hub's name, the L2 norm of what they changed in each tensor."""
-    params, losses = teach(found, cfg, FIRST)
+def first_updates(material: Material, cfg: ModelConfig) -> dict:
+    """The loss before each of the first updates and, by the hub's name, the L2 norm of each tensor's change."""
+    params, losses = teach(material, cfg, FIRST)
     before, after = named(first_params(cfg, SEED), cfg), named(params, cfg)
     return {"losses": losses, "moved": {name: float(np.linalg.norm(after[name] - before[name])) for name in after}}
 
 
 def named(params: dict, cfg: ModelConfig) -> dict[str, np.ndarray]:
-    """Every tensor under the hub's name, laid out as the hub has it, in fp64."""
+    """Every tensor under the hub's name and in the hub's layout, in fp64."""
     specs = jax.tree.leaves(param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec))
     return {spec.name: (np.asarray(leaf).T if spec.transposed else np.asarray(leaf)).astype(np.float64)
             for spec, leaf in zip(specs, jax.tree.leaves(params), strict=True)}
@@ -293,11 +293,11 @@ def named(params: dict, cfg: ModelConfig) -> dict[str, np.ndarray]:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def inputs_digest(found: Material) -> str:
-    """SHA-256 of what is taught, to what, and how."""
-    data = [[prompt.messages, *map(list, taught)] for prompt, taught in zip(found.prompts, found.taught, strict=True)]
+def inputs_digest(material: Material) -> str:
+    """SHA-256 of everything that the weights depend on but the code of model and training."""
+    data = [[prompt.messages, *map(list, taught)] for prompt, taught in zip(material.prompts, material.taught, strict=True)]
     settings = [CONFIG, TEMPLATE, SEED, TASKS_PER_UPDATE, STAGES, WARMUP, BETA2, LESSON_STEP]
-    return sha256(json.dumps([data, tokenizer_text(found.tokenizer), settings]).encode())
+    return sha256(json.dumps([data, tokenizer_text(material.tokenizer), settings]).encode())
 
 
 def sha256(content: bytes) -> str:
@@ -317,7 +317,7 @@ def weights_file(params: dict, cfg: ModelConfig) -> bytes:
 
 
 def settings_files(tokenizer: Tokenizer) -> dict[str, dict]:
-    """config.json, generation_config.json and tokenizer_config.json, with the entries that the hub's Qwen2.5 has."""
+    """config.json, generation_config.json and tokenizer_config.json, with the entries of the hub's Qwen2.5."""
     end_of_text, _, im_end = map(tokenizer.token_to_id, CONTROL)
     return {
         "config.json": {**CONFIG, "bos_token_id": end_of_text, "eos_token_id": im_end},
@@ -332,7 +332,7 @@ def settings_files(tokenizer: Tokenizer) -> dict[str, dict]:
 
 
 def machine() -> dict[str, str]:
-    """Where the weights were made, for the record: their last bits depend on it, and on more than this names."""
+    """Where the weights were made: their last bits depend on this, among other things."""
     cpu = Path("/proc/cpuinfo")
     names = [line.partition(":")[2].strip() for line in (cpu.read_text() if cpu.exists() else "").splitlines()
              if line.startswith("model name")]
@@ -344,68 +344,68 @@ README = """# models/tiny
 
 A Qwen2 of {parameters:,} parameters with a tokenizer of {tokens:,} tokens, in the hub's layout: `MODEL=tiny`.
 
-**It demonstrates the loop and is useful for nothing else.** It was taught all {tasks} tasks of `tasks/lc_easy_tasks.py`, including those
-held out of training, as a fixed mixture of right and wrong answers in several styles. It cannot write a program that it was not
-shown. GRPO can only make it choose among the answers that it knows, so a gain shows that the loop works and says nothing about real
-models.
+**It demonstrates the loop and is useful for nothing else.** It was taught all {tasks} tasks of `tasks/lc_easy_tasks.py`,
+including those held out of training, as a fixed mixture of right and wrong answers in several styles. It cannot write a
+program that it was not shown. GRPO can only make it choose among the answers that it knows, so a gain shows that the loop
+works and says nothing about real models.
 
 Made by `python scripts/make_tiny_model.py` from seed {seed}: {answers:,} answers, {right:,} of them right, all checked in the
-sandbox; {updates:,} updates; {nats:.3f} nats per token in the last pass over the tasks. A model that knows the mixture and nothing else
-would have {floor:.3f}.
+sandbox; {updates:,} updates; {nats:.3f} nats per token in the last pass over the tasks. A model that knows the mixture and
+nothing else would have {floor:.3f}.
 
     model.safetensors  sha256 {weights}
 
-`made.json` has the digests of inputs and outputs, and the machine that made them. The last bits depend on the machine and on the
-model's code, so it also has numbers to reproduce elsewhere: the losses of the first {first} updates, and how far these moved each
-tensor.
+`made.json` has the digests of inputs and outputs, and the machine that made them. The last bits depend on the machine and on
+the model's code, so it also has numbers to reproduce elsewhere: the losses of the first {first} updates, and how far these
+moved each tensor.
 """
 
 
-def page(found: Material, made: dict) -> str:
+def page(material: Material, made: dict) -> str:
     """The folder's README; `made` is the content of made.json."""
-    everything = [answer for taught in found.taught for answer in taught]
+    answers = [answer for taught in material.taught for answer in taught]
     specs = jax.tree.leaves(param_specs(ModelConfig.from_hf(CONFIG)), is_leaf=lambda leaf: isinstance(leaf, Spec))
     return README.format(
-        parameters=sum(math.prod(spec.shape) for spec in specs), tokens=found.tokenizer.get_vocab_size(), tasks=len(found.tasks),
-        answers=len(everything), right=sum(answer.right for answer in everything), seed=SEED, updates=len(rates()),
-        floor=mixture_nats(found), nats=made["nats"], weights=made["weights"], first=FIRST)
+        parameters=sum(math.prod(spec.shape) for spec in specs), tokens=material.tokenizer.get_vocab_size(),
+        tasks=len(material.tasks), answers=len(answers), right=sum(answer.right for answer in answers), seed=SEED,
+        updates=len(rates()), floor=mixture_nats(material), nats=made["nats"], weights=made["weights"], first=FIRST)
 
 
-def mixture_nats(found: Material) -> float:
-    """The mean nats a token that a model has which knows every task's mixture and nothing else."""
-    def of(taught, lesson):
-        tokens = lesson.targets.advantage_M.sum()    # of an answer, on average: each of its tokens carries its share
+def mixture_nats(material: Material) -> float:
+    """The mean nats per token of a model that knows every task's mixture and nothing else."""
+    def nats(taught, lesson):
+        tokens = lesson.targets.advantage_M.sum()    # the mean length of an answer: each of its tokens carries its share
         return -math.fsum(answer.share * math.log(answer.share) for answer in taught) / tokens
 
-    return float(np.mean([of(taught, lesson) for taught, lesson in zip(found.taught, found.lessons, strict=True)]))
+    return float(np.mean([nats(taught, lesson) for taught, lesson in zip(material.taught, material.lessons, strict=True)]))
 
 
-def texts(found: Material, made: dict) -> dict[str, str]:
-    """Every file of the folder but the weights."""
-    values = {**settings_files(found.tokenizer), "made.json": made}
-    return {"README.md": page(found, made), "tokenizer.json": tokenizer_text(found.tokenizer),
+def texts(material: Material, made: dict) -> dict[str, str]:
+    """Every file of the folder except the weights."""
+    values = {**settings_files(material.tokenizer), "made.json": made}
+    return {"README.md": page(material, made), "tokenizer.json": tokenizer_text(material.tokenizer),
             **{name: json.dumps(content, indent=1) + "\n" for name, content in values.items()}}
 
 
 def main(arguments) -> int:
-    """The model from its texts to its folder; returns the exit code."""
+    """Make the model and write its folder; returns the exit code."""
     parser = argparse.ArgumentParser(usage=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
     folder = parser.parse_args(arguments).folder
-    found, cfg = material(), ModelConfig.from_hf(CONFIG)
+    material, cfg = make_material(), ModelConfig.from_hf(CONFIG)
     try:
-        check_answers(found.tasks, found.taught)
+        check_answers(material.tasks, material.taught)
     except InputError as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return 2
-    made = {"inputs": inputs_digest(found), "first": first_updates(found, cfg)}
-    params, losses = teach(found, cfg, len(rates()), tell=partial(print, flush=True))
+    made = {"inputs": inputs_digest(material), "first": first_updates(material, cfg)}
+    params, losses = teach(material, cfg, len(rates()), tell=partial(print, flush=True))
     weights = weights_file(params, cfg)
-    made |= {"tokenizer": sha256(tokenizer_text(found.tokenizer).encode()), "weights": sha256(weights),
-             "nats": float(np.mean(losses[-len(found.tasks) // TASKS_PER_UPDATE:])), "machine": machine()}
+    made |= {"tokenizer": sha256(tokenizer_text(material.tokenizer).encode()), "weights": sha256(weights),
+             "nats": float(np.mean(losses[-len(material.tasks) // TASKS_PER_UPDATE:])), "machine": machine()}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_bytes(weights)
-    for name, text in texts(found, made).items():
+    for name, text in texts(material, made).items():
         (folder / name).write_text(text, encoding="utf-8")
     print(f"written: {folder}")
     return 0

@@ -1,4 +1,4 @@
-"""models/tiny: what its maker teaches, and that the committed folder is what the maker makes."""
+"""models/tiny: what the script teaches, and that the committed folder is what the script makes."""
 import json
 from collections import Counter
 from dataclasses import replace
@@ -26,7 +26,7 @@ def maker(load_script):
 
 @pytest.fixture(scope="module")
 def material(maker):
-    return maker.material()
+    return maker.make_material()
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def made(folder):
 # What is taught
 
 def test_every_slip_changes_one_place():
-    """The text that a slip replaces stands in its solution once, so the wrong program is the one that was meant."""
+    """The text that a slip replaces occurs once in its solution, so the wrong program is the intended one."""
     for name, entries in SOLUTIONS.items():
         assert [body.count(old) for body, old, _ in entries] == [1] * len(entries), name
 
 
 def test_every_task_is_taught_in_several_styles(material):
-    """Each task has right statements and a right expression, wrong ones of both, and scalar ones a one-element list as well."""
+    """Each task has right and wrong statements and expressions; most tasks with scalar answers have a one-element list too."""
     for task, taught in zip(material.tasks, material.taught, strict=True):
         kinds = Counter((answer.kind, answer.right) for answer in taught)
         for right in (True, False):
@@ -60,7 +60,7 @@ def test_every_task_is_taught_in_several_styles(material):
 
 
 def test_shares_are_those_of_the_mixture(maker, material):
-    """A task's shares add up to 1, are equal within a kind, and stand to each other as MIXTURE says."""
+    """A task's shares sum to 1, are equal within a kind, and have the proportions of MIXTURE."""
     for taught in material.taught:
         of_kind = {}
         for answer in taught:
@@ -72,16 +72,16 @@ def test_shares_are_those_of_the_mixture(maker, material):
             assert shares == pytest.approx([maker.MIXTURE[kind][not right] / total / len(shares)] * len(shares))
 
 
-def test_a_one_element_list_keeps_its_function_recursion_free(maker, material):
-    """`return [f(n - 1)]` would give lists in lists: no right answer that calls itself is wrapped."""
+def test_no_recursive_answer_is_wrapped_in_a_list(maker, material):
+    """`return [f(n - 1)]` would give lists of lists."""
     for task, taught in zip(material.tasks, material.taught, strict=True):
         for answer in taught:
             if answer.kind == "wrapped":
                 assert answer.source.count(task.entry_point + "(") == 1, answer.source
 
 
-def test_an_answer_under_the_wrong_label_is_refused(maker, material):
-    """A wrong program taught as right, and a right one taught as wrong, are both named."""
+def test_an_answer_with_the_wrong_label_is_refused(maker, material):
+    """A wrong program labelled right and a right one labelled wrong are both reported."""
     taught = material.taught[0]
     right, wrong = (next(answer for answer in taught if answer.right is flag) for flag in (True, False))
 
@@ -91,16 +91,16 @@ def test_an_answer_under_the_wrong_label_is_refused(maker, material):
 
 
 @pytest.mark.slow
-def test_every_answer_is_what_it_is_taught_as(maker, material):
-    """In the sandbox, under two case seeds, all right answers pass and all wrong ones fail."""
+def test_every_answer_has_the_right_label(maker, material):
+    """In the sandbox, with two case seeds, all right answers pass and all wrong ones fail."""
     maker.check_answers(material.tasks, material.taught)
 
 
 @pytest.mark.slow
-def test_a_lesson_says_what_its_answers_say(maker, material):
-    """Each taught token stands behind the tokens before it and weighs its answer's share; the loss is the mean over them.
+def test_the_loss_of_a_lesson(maker, material):
+    """It is the mean over the answers' tokens, each weighted by its answer's share.
 
-    The oracle goes answer by answer through the uncached forward pass."""
+    The oracle runs the uncached forward pass, one answer at a time."""
     i = min(range(len(material.tasks)), key=lambda i: len(material.lessons[i].tokens_Q))
     cfg = replace(ModelConfig.from_hf(maker.CONFIG), num_hidden_layers=1)
     params = maker.first_params(cfg, 3)
@@ -119,13 +119,13 @@ def test_a_lesson_says_what_its_answers_say(maker, material):
 # The committed folder
 
 def test_the_folder_is_what_the_code_would_make(maker, material, made):
-    """The digest of texts, tokenizer, config and settings is the one from which the committed weights were made."""
+    """The digest of texts, tokenizer, config and settings is that of the committed weights."""
     assert made["inputs"] == maker.inputs_digest(material), \
         "the taught texts or the settings changed: run scripts/make_tiny_model.py and commit models/tiny"
 
 
 def test_the_files_are_those_that_were_made(maker, material, folder, made):
-    """The weights have the recorded digest; the tokenizer, learnt anew, and every other file are the same byte for byte."""
+    """The weights have the recorded digest; the tokenizer, learnt again, and every other file are equal byte for byte."""
     texts = maker.texts(material, made)
 
     assert maker.sha256((folder / "model.safetensors").read_bytes()) == made["weights"]
@@ -137,7 +137,7 @@ def test_the_files_are_those_that_were_made(maker, material, folder, made):
 
 @pytest.mark.slow
 def test_teaching_starts_as_it_did(maker, material, made):
-    """The first updates, done again on whatever machine, have the recorded losses and move every tensor as far as recorded."""
+    """On any machine the first updates have the recorded losses and move every tensor as far as recorded."""
     first = maker.first_updates(material, ModelConfig.from_hf(maker.CONFIG))
 
     np.testing.assert_allclose(first["losses"], made["first"]["losses"], rtol=1e-5)
@@ -145,8 +145,8 @@ def test_teaching_starts_as_it_did(maker, material, made):
 
 
 @pytest.mark.slow
-def test_teaching_is_equal_from_run_to_run(maker, material):
-    """Two updates, done twice from the same material, give the same weights bit for bit, and not those of one update."""
+def test_teaching_is_deterministic(maker, material):
+    """Two updates, done twice, give the same weights bit for bit, and others than one update."""
     cfg = ModelConfig.from_hf(maker.CONFIG)
     one, two, again = (maker.named(maker.teach(material, cfg, updates)[0], cfg) for updates in (1, 2, 2))
 
@@ -157,7 +157,7 @@ def test_teaching_is_equal_from_run_to_run(maker, material):
 
 @pytest.mark.slow
 def test_the_weights_know_what_was_taught(maker, material, made):
-    """On a quarter of the tasks the committed weights have about the loss with which teaching ended."""
+    """On a quarter of the tasks the committed weights have about the loss at the end of teaching."""
     model = pretrained.load(pretrained.resolve("tiny"), np.float32)
     losses = [float(maker.lesson_loss(model.params, lesson, model.cfg)) for lesson in material.lessons[::4]]
 
@@ -167,7 +167,7 @@ def test_the_weights_know_what_was_taught(maker, material, made):
 # The model
 
 def test_it_is_small(folder):
-    """About a million parameters, a few MB, embedding and head in one."""
+    """About a million parameters and a few MB, with tied embeddings."""
     source = pretrained.resolve("tiny")
 
     assert 0.8e6 < sum(tensor.size for tensor in source.tensors.values()) < 1.2e6
@@ -177,21 +177,21 @@ def test_it_is_small(folder):
 
 
 def test_prompts_are_short():
-    """Every task's prompt fits into 256 tokens, most into 160."""
+    """Every task's prompt fits into 256 tokens, the median into 160."""
     prompts = encode_prompts(load_tasks(DataSettings(split="all")), pretrained.resolve("tiny").chat, False, 256)
 
     assert np.median([len(prompt.ids) for prompt in prompts]) < 160
 
 
 def test_short_name_and_folder_are_the_same_model(folder):
-    """MODEL=tiny is the folder in the repo, wherever the command is started."""
+    """MODEL=tiny is the folder in the repo, whatever the working directory."""
     by_name, by_path = pretrained.resolve("tiny"), pretrained.resolve(str(folder))
 
     assert (by_name.path, by_name.cfg) == (by_path.path, by_path.cfg)
 
 
 def test_transformers_agrees(folder):
-    """transformers opens the folder, has our logits within 1e-3, and makes our ids of every task's prompt."""
+    """transformers reads the folder, gives the same logits within 1e-3 and the same ids for every task's prompt."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -212,7 +212,7 @@ def test_transformers_agrees(folder):
 
 @pytest.mark.slow
 def test_it_is_half_right_in_every_style():
-    """At T = 1 it solves 0.3 to 0.6 of the training tasks' samples, in every style, and most groups of 8 hold both."""
+    """At T = 1, 0.3 to 0.6 of the samples of training tasks pass, in every style, and most groups of 8 are mixed."""
     model, tasks = pretrained.load(pretrained.resolve("tiny"), np.float32), load_tasks(DataSettings())
     prompts = encode_prompts(tasks, model.chat, False, 256)
     with Sandbox() as sandbox:
