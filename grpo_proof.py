@@ -1,34 +1,33 @@
-"""Can one predict what GRPO will improve?  Write the predictions down first, then train, then look.
+"""Can one predict what GRPO will improve? Write the predictions down, then train, then compare.
 
     python grpo_proof.py --predict-only --out results     # sample each family, apply the rule, write predictions and their digest
     python grpo_proof.py --out results                    # check the digest, train each family, measure again, compare
     python grpo_proof.py --families chain_sum,gcd --model 0.5B --steps 50 --out other --predict-only
 
-Families are Reasoning Gym's (pip install reasoning-gym==0.1.25), the trainee is Qwen/Qwen3-0.6B unless MODEL says otherwise.
-Every flag is a setting by another name: --families FAMILIES, --model MODEL, --steps STEPS, --group GROUP, --prompts-per-step
-TASKS_PER_STEP, --max-new MAX_NEW_TOKENS, --eval-n EVAL_N, --predict-tasks PREDICT_TASKS, --lr LEARNING_RATE, --out OUT,
---predictions PREDICTIONS; all other settings of train_grpo.py hold too.  This command's own defaults: STEPS=100 TASKS_PER_STEP=4
-LEARNING_RATE=5e-5 MAX_NEW_TOKENS=64 DTYPE=float32 OUT=results.
+Families are Reasoning Gym's (pip install reasoning-gym==0.1.25); the model is Qwen/Qwen3-0.6B unless MODEL is set. Every flag is
+a setting: --families FAMILIES, --model MODEL, --steps STEPS, --group GROUP, --prompts-per-step TASKS_PER_STEP, --max-new
+MAX_NEW_TOKENS, --eval-n EVAL_N, --predict-tasks PREDICT_TASKS, --lr LEARNING_RATE, --out OUT, --predictions PREDICTIONS. All
+other settings of train_grpo.py apply too. This command's own defaults: STEPS=100 TASKS_PER_STEP=4 LEARNING_RATE=5e-5
+MAX_NEW_TOKENS=64 DTYPE=float32 OUT=results.
 
-Per family: GROUP samples of PREDICT_TASKS questions decide the prediction; EVAL_N held-out questions are answered greedily
-before and after STEPS steps of GRPO on other questions.  A control arm trains on the same questions with rewards dealt out at
-random.
+For each family, GROUP samples of PREDICT_TASKS questions decide the prediction; EVAL_N held-out questions are answered greedily
+before and after STEPS steps of GRPO on other questions. A control arm trains on the same questions with shuffled rewards.
 
-Writes OUT/predictions.json and predictions.sha256 (`sha256sum -c` checks them), then OUT/results.json, report.html, and a folder
-a family with its answers, metrics, completions and checkpoints.  Whatever ended it, the same command goes on where it stopped.
-FAMILIES may name some of the predicted families now and others later: results.json and the page keep those that are done.  An
-answer that cannot be graded is worth 0 and is counted in the tables.
+Writes OUT/predictions.json and predictions.sha256 (check them with `sha256sum -c`), then OUT/results.json, report.html, and a
+folder for each family with its answers, metrics, completions and checkpoints. However it was stopped, the same command goes on
+from there. FAMILIES may name some of the predicted families now and others later: results.json and the page keep those that are
+done. An answer that cannot be graded is worth 0 and is counted in the tables.
 
-Ends with 0 where every family is done, but for those whose prediction was refused; 1 where some are not, since MAX_HOURS was
-over or they cannot be trained (results.json says why); 2 where none could be done, and on bad input; 130, 143 or 129 after
+Exits with 0 if every family is done or was refused by the prediction; with 1 if some are not done, because MAX_HOURS was over or
+they cannot be trained (results.json says why); with 2 if none could be done, and on bad input; with 130, 143 or 129 after
 Ctrl-C, SIGTERM or a closed terminal."""
 
-import dataclasses
 import datetime
 import os
 import re
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -37,27 +36,36 @@ from rl.errors import InputError
 from rl.models import pretrained
 from rl.pages import proof_page
 from rl.proof import predictions
+from rl.proof.predictions import Prediction, check_experiment, predictions_in, read_predictions, write_predictions
 from rl.proof.results import (
-    answers_of,
     calibration_text,
-    earlier,
-    kept,
+    check_answers,
+    family_result,
+    load_or_make,
     prediction_line,
-    predictions_text,
-    result_of,
+    read_results,
     result_text,
-    results_text,
+    rules_text,
     write_results,
 )
-from rl.proof.steps import Seeds, control_of, greedy, measures_of, sampled, seeds_of, train_family, verdict_of
-from rl.rewards.gym.client import UNSCORABLE, Gym, parse_families
-from rl.rewards.gym.questions import audit, refused, training_questions, usable
+from rl.proof.steps import (
+    Seeds,
+    answer_greedily,
+    control_settings,
+    measures_of,
+    sample_prompts,
+    seeds_of,
+    train_family,
+    verdict_of,
+)
+from rl.rewards.gym.client import UNSCORABLE, Family, Gym, parse_families
+from rl.rewards.gym.questions import audit, make_questions, training_questions
 from rl.rewards.setup import grader_of, open_judge
 from rl.run.files import claimed, read_rows
 from rl.run.progress import ProgressDisplay
 from rl.run.signals import Interrupted, Signals
 from rl.settings import config
-from rl.tasks import encode_prompts
+from rl.tasks import Prompt, encode_prompts
 from rl.training.device import explain_memory
 from rl.training.run import deadline_after
 from rl.training.sampler import check_room
@@ -65,44 +73,36 @@ from rl.training.sampler import check_room
 FLAGS = {"--families": "FAMILIES", "--model": "MODEL", "--steps": "STEPS", "--group": "GROUP",
          "--prompts-per-step": "TASKS_PER_STEP", "--max-new": "MAX_NEW_TOKENS", "--eval-n": "EVAL_N",
          "--predict-tasks": "PREDICT_TASKS", "--lr": "LEARNING_RATE", "--out": "OUT", "--predictions": "PREDICTIONS"}
-OWN = {"model": "Qwen/Qwen3-0.6B", "steps": 100, "tasks_per_step": 4, "learning_rate": 5e-5, "max_new_tokens": 64,
-       "dtype": "float32", "out": "results", "recheck_share": 0.0, "tasks": "reasoning_gym", "combine": "reasoning_gym"}
+DEFAULTS = {"model": "Qwen/Qwen3-0.6B", "steps": 100, "tasks_per_step": 4, "learning_rate": 5e-5, "max_new_tokens": 64,
+            "dtype": "float32", "out": "results", "tasks": "reasoning_gym", "combine": "reasoning_gym"}
+# Meaningless here: questions come from families, no code is run, and the arms and measurements are this command's own.
+UNUSED = ("tasks", "split", "n_tasks", "tasks_file", "task_names", "style_hint", "case_seed", "lora", "dynamic_sampling",
+          "shuffle_rewards", "style_weight", "eval_every", "recheck_share", "overlong", "resume", "tracker", "run_name",
+          "n_samples", "combine", "combine_kwargs", "reward_kwargs", "provider_kwargs", "plugins")
 SOME_LEFT, NOTHING_DONE = 1, 2    # exit codes
-# What has no meaning here: questions come from families, code is not run, and the arms and measurements are this command's own.
-NOT_HERE = ("tasks", "split", "n_tasks", "tasks_file", "task_names", "style_hint", "case_seed", "lora", "dynamic_sampling",
-            "shuffle_rewards", "style_weight", "eval_every", "recheck_share", "overlong", "resume", "tracker", "run_name",
-            "n_samples", "combine", "combine_kwargs", "reward_kwargs", "provider_kwargs", "plugins")
 
 
 def main() -> int:
-    """Predictions, or what came of them; returns the exit code."""
-    loaded = settings_of(sys.argv[1:])
-    settings = loaded.settings
-    seeds = seeds_of(settings)
-    predicting = "--predict-only" in sys.argv[1:]
-    source, dtype, facts = command.find_model(settings)
-    if loaded.origins["dtype"] == config.OWN_DEFAULT:
-        facts["dtype"] = f"{dtype} ({config.OWN_DEFAULT})"
-    out = Path(settings.run.out)
-    document, digest = ({}, "") if predicting else predictions.read(predictions_file(settings))
+    """Predict, or train and compare; returns the exit code."""
+    loaded, predict_only = parse_arguments(sys.argv[1:])
+    settings, out = loaded.settings, Path(loaded.settings.run.out)
+    seeds, found = seeds_of(settings), command.find_model(settings)
+    document, digest = ({}, "") if predict_only else read_predictions(predictions_path(settings))
     try:
         with Signals() as signals, open_judge(settings) as gym:
-            families = parse_families(settings.proof.families, gym)    # before there is a folder, which would stay empty
+            families = parse_families(settings.proof.families, gym)    # first, so that a wrong name leaves no empty folder
             command.make_folder(out)
             with claimed(out):
-                loaded = command.with_memory(loaded, source.cfg, dtype, settings.generation.max_prompt_tokens // 4)
-                work = Work(loaded, seeds, gym, pretrained.load(source, dtype), signals, out)
-                command.announce(loaded, {"out": str(out), **facts, "questions": package_of(gym)})
-                return predict(work, families) if predicting else compare(work, families, document, digest)
+                work = prepare(loaded, *found, seeds=seeds, gym=gym, signals=signals, out=out)
+                return predict(work, families) if predict_only else train_and_compare(work, families, document, digest)
     except Interrupted as stop:
-        print(f"{stop}: what was done is kept in {out}; the same command, with the same settings, goes on from there", flush=True)
+        print(f"{stop}: finished work is kept in {out}; the same command, with the same settings, goes on from there", flush=True)
         return stop.exit_code
 
 
-def settings_of(arguments: list[str]) -> config.Loaded:
-    """The settings that environment and flags give; InputError names all that have no meaning here."""
-    environ = dict(os.environ)
-    rest = list(arguments)
+def parse_arguments(arguments: list[str]) -> tuple[config.Loaded, bool]:
+    """(settings from environment and flags, whether to predict only); InputError names all settings without meaning here."""
+    environ, rest = dict(os.environ), list(arguments)
     while rest:
         name, joined, value = rest.pop(0).partition("=")
         if name in FLAGS:
@@ -111,20 +111,15 @@ def settings_of(arguments: list[str]) -> config.Loaded:
             environ[FLAGS[name]] = value if joined else rest.pop(0)
         elif name != "--predict-only":
             raise InputError(f"{name}: takes {', '.join(FLAGS)}, --predict-only, and settings as environment variables")
-    return config.load(environ, training=True, own=OWN, nowhere=NOT_HERE)
+    return config.load(environ, training=True, defaults=DEFAULTS, unused=UNUSED), "--predict-only" in arguments
 
 
-def package_of(gym: Gym) -> str:
-    """Where the questions and their scores come from."""
-    return f"reasoning-gym {gym.version}"
-
-
-def predictions_file(settings) -> Path:
-    """Where the predictions to train by are."""
+def predictions_path(settings: config.Settings) -> Path:
+    """The predictions that training is bound to."""
     return Path(settings.proof.predictions or Path(settings.run.out) / predictions.NAME)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Work:
     """What all families share."""
 
@@ -140,137 +135,161 @@ class Work:
         """The settings without their origins."""
         return self.loaded.settings
 
-    def folder(self, family) -> Path:
-        """Where a family's own files are."""
+    @property
+    def package(self) -> str:
+        """Where questions and scores come from."""
+        return f"reasoning-gym {self.gym.version}"
+
+    def folder(self, family: Family) -> Path:
+        """The folder of a family's own files."""
         return self.out / re.sub(r"[^\w.-]", "_", family.text)
 
-    def prompts(self, questions):
-        """The questions as the model sees them; InputError where one is too long."""
+    def prompts(self, questions) -> list[Prompt]:
+        """The questions as the model sees them; InputError if one is too long."""
         g = self.settings.generation
-        made = encode_prompts(questions, self.model.chat, False, g.max_prompt_tokens)
-        check_room([prompt.ids for prompt in made], g.max_new_tokens, self.model.cfg)
-        return made
+        prompts = encode_prompts(questions, self.model.chat, False, g.max_prompt_tokens)
+        check_room([prompt.ids for prompt in prompts], g.max_new_tokens, self.model.cfg)
+        return prompts
 
 
-# ---- predict ---------------------------------------------------------------------------------------------------------
+def prepare(loaded: config.Loaded, source, dtype, facts: dict[str, str], *, seeds: Seeds, gym: Gym, signals: Signals,
+            out: Path) -> Work:
+    """Plan the memory, load the model and announce the run."""
+    if loaded.origins["dtype"] == config.OWN_DEFAULT:
+        facts = facts | {"dtype": f"{dtype} ({config.OWN_DEFAULT})"}
+    loaded = command.with_memory(loaded, source.cfg, dtype, loaded.settings.generation.max_prompt_tokens // 4)
+    model = pretrained.load(source, dtype)
+    work = Work(loaded=loaded, seeds=seeds, gym=gym, model=model, signals=signals, out=out)
+    command.announce(loaded, {"out": str(out), **facts, "questions": work.package})
+    return work
 
 
-def predict(work: Work, families) -> int:
-    """A prediction for each family, written together once all are made; returns the exit code."""
-    path, names = work.out / predictions.NAME, [family.text for family in families]
-    weights = predictions.fingerprint(work.model.params)
+# ---- predict ----------------------------------------------------------------------------------------------------------
+
+
+def predict(work: Work, families: list[Family]) -> int:
+    """Predict each family and write all predictions together; returns the exit code."""
+    path, weights = work.out / predictions.NAME, predictions.fingerprint(work.model.params)
     if path.exists():
-        document, digest = predictions.read(path)
-        entries = predictions.check(document, path, weights, package_of(work.gym), work.settings, names)
-        print(f"{path} was written at {document['time']} and stays as it is:\n{predictions_text(entries)}")
+        document, digest = read_predictions(path)
+        predicted = check_experiment(document, path, weights=weights, package=work.package, settings=work.settings,
+                                     families=[family.text for family in families])
+        print(f"{path} was written at {document['time']} and stays as it is:", *map(prediction_line, predicted), sep="\n")
     else:
-        key = predictions.key(work.settings, weights, package_of(work.gym))
-        entries = [kept(work.folder(family) / "prediction.json", key, partial(predicted, work, family), predictions.Predicted.of)
-                   for family in families]
+        key = predictions.experiment_key(work.settings, weights, work.package)
+        predicted = [load_or_make(work.folder(family) / "prediction.json", key, make=partial(predict_family, work, family),
+                                  read=Prediction.from_entry) for family in families]
         about = {"time": datetime.datetime.now().isoformat(timespec="seconds"), "git": command.git_revision(),
-                 "model": work.model.name, "weights": weights, "package": package_of(work.gym)}
-        digest = predictions.write(work.out, about, work.settings, entries)
-    if all(entry.refused for entry in entries):
-        print(f"\n{path}, SHA-256 {digest}; every family is refused, so there is none to train")
+                 "model": work.model.name, "weights": weights, "package": work.package}
+        digest = write_predictions(work.out, about, work.settings, predicted)
+    if all(prediction.refused for prediction in predicted):
+        print(f"\n{path}, SHA-256 {digest}; every family is refused, so there is nothing to train")
         return NOTHING_DONE
-    print(f"\n{path}, SHA-256 {digest}; train with the same settings without --predict-only")
+    print(f"\n{path}, SHA-256 {digest}; to train, start again with the same settings without --predict-only")
     return 0
 
 
-def predicted(work: Work, family) -> dict:
+def predict_family(work: Work, family: Family) -> dict:
     """One family's entry in predictions.json."""
-    found = audit(work.gym, family, work.seeds.predict)
-    entry = predictions.Predicted(family.text, found._asdict(), refused(found), {})
-    if not entry.refused:
-        questions = usable(work.gym, family, work.seeds.predict)
+    audited, scores, unscorable = audit(work.gym, family, work.seeds.predict), {}, 0
+    if not audited.refusal:
+        questions = make_questions(work.gym, family, work.seeds.predict)
         grader = grader_of(work.gym, questions, work.settings)
-        samples = sampled(work.model, work.prompts(questions), grader, work.settings)
-        measured = [[measures_of(sample) for sample in group] for group in samples]
-        scores = {name: [[one[name] for one in group] for group in measured] for name in predictions.MEASURES}
-        lost = sum(verdict_of(sample) == UNSCORABLE for group in samples for sample in group)
-        entry = entry._replace(scores=scores, unscorable=lost)
-    print(prediction_line(entry), flush=True)
-    return entry._asdict()
+        groups = sample_prompts(work.model, work.prompts(questions), grader, work.settings)
+        measured = [[measures_of(sample) for sample in group] for group in groups]
+        scores = {name: [[measures[name] for measures in group] for group in measured] for name in predictions.MEASURES}
+        unscorable = sum(verdict_of(sample) == UNSCORABLE for group in groups for sample in group)
+    prediction = Prediction(family=family.text, audit=audited._asdict(), refused=audited.refusal, scores=scores,
+                            unscorable=unscorable)
+    print(prediction_line(prediction), flush=True)
+    return prediction._asdict()
 
 
-# ---- train and compare -----------------------------------------------------------------------------------------------
+# ---- train and compare ------------------------------------------------------------------------------------------------
 
 
-def compare(work: Work, families, document: dict, digest: str) -> int:
-    """Every family trained and measured again, results.json and the page written after each; returns the exit code."""
-    asked = predictions.check(document, predictions_file(work.settings), predictions.fingerprint(work.model.params),
-                              package_of(work.gym), work.settings, [family.text for family in families])
-    entries, standing, left = predictions.entries_of(document), earlier(work.out, digest), {}
+class OutOfTime(InputError):
+    """MAX_HOURS was over before a family was done."""
+
+
+def train_and_compare(work: Work, families: list[Family], document: dict, digest: str) -> int:
+    """Train and measure each family; writes results.json and the page after each one, and returns the exit code."""
+    predicted = check_experiment(document, predictions_path(work.settings), settings=work.settings, package=work.package,
+                                 weights=predictions.fingerprint(work.model.params), families=[one.text for one in families])
+    every, results, failed = predictions_in(document), read_results(work.out, digest), {}
     print(f"{'predictions':>15}: {document['time']}, SHA-256 {digest}", flush=True)
-    command.write_config(work.out, work.loaded, package_of(work.gym))
+    command.write_config(work.out, work.loaded, work.package)
     deadline = deadline_after(work.settings.trainer.max_hours)
-    for family, entry in zip(families, asked, strict=True):
-        said = f"refused: {named(family.text, entry.refused)}"
+    for family, prediction in zip(families, predicted, strict=True):
+        message = f"refused: {with_name(family.text, prediction.refused)}"
         try:
-            if not entry.refused:
-                standing = standing.with_done(tried(work, family, entry, digest, deadline))
-                said = result_text(standing.done[family.text])
-        except InputError as error:    # of this family alone: the others are still to be had
-            standing, left[family.text] = standing.with_undone(family.text, str(error)), error
-            said = f"not done: {named(family.text, error)}"
-        write_results(work.out, digest, entries, standing)
-        proof_page.write(work.out, facts_of(work, digest), entries, standing)
-        print(said, flush=True)
-    results = standing.results(entries)
-    print("\n".join(["", results_text(results), "", calibration_text(entries, results), "", *left_text(asked, left)]))
-    done = sum(not entry.refused for entry in asked) - len(left)
-    print(f"{done} of {len(families)} families done: {work.out / 'results.json'} holds {len(results)}, report.html beside it")
-    late = any(isinstance(error, OutOfTime) for error in left.values())
-    return SOME_LEFT if left and (done or late) else 0 if done else NOTHING_DONE
+            if not prediction.refused:
+                results = results.with_done(train_and_measure(work, family, prediction, digest, deadline))
+                message = result_text(results.done[family.text])
+        except InputError as error:    # of this family only; the others can still be done
+            results, failed[family.text] = results.with_not_done(family.text, str(error)), error
+            message = f"not done: {with_name(family.text, error)}"
+        write_results(work.out, digest, every, results)
+        proof_page.write(work.out, facts_of(work, digest), every, results)
+        print(message, flush=True)
+    in_order = results.in_order(every)
+    print("", rules_text(in_order), "", calibration_text(every, in_order), "", sep="\n")
+    return report_rest(work.out, predicted, failed, total=len(in_order))
 
 
-def left_text(asked, left: dict[str, InputError]) -> list[str]:
-    """A line for each family that is not done."""
-    return ([f"refused: {named(entry.family, entry.refused)}" for entry in asked if entry.refused]
-            + [f"not done: {named(name, error)}" for name, error in left.items()])
+def train_and_measure(work: Work, family: Family, prediction: Prediction, digest: str, deadline: float) -> dict:
+    """One family's part of results.json; OutOfTime if time is over before it is done, InputError if it cannot be done."""
+    folder, seeds, settings = work.folder(family), work.seeds, work.settings
+    out_of_time = OutOfTime(f"MAX_HOURS={settings.trainer.max_hours:g} reached; the same command goes on")
+    if deadline and time.monotonic() >= deadline and not (folder / "before.json").exists():
+        raise out_of_time
+    held_out, predicted_on = (make_questions(work.gym, family, part) for part in (seeds.evaluate, seeds.predict))
+    questions = training_questions(work.gym, family, seeds.train, held_out + predicted_on, seeds.predict)
+    grader = grader_of(work.gym, questions, settings)
+    held_out_prompts, training_prompts = work.prompts(held_out), work.prompts(questions)
+
+    def held_out_answers(name, adapter):
+        return load_or_make(folder / name, digest, read=lambda rows: check_answers(rows, [one.seed for one in held_out]),
+                            make=lambda: answer_greedily(work.model, adapter, held_out_prompts, grader, settings))
+
+    answers, arms = {"before": held_out_answers("before.json", None)}, {"trained": settings}
+    if settings.proof.control_arm:
+        arms["control"] = control_settings(settings)
+    for arm, arm_settings in arms.items():
+        with ProgressDisplay(settings.trainer.steps) as display:
+            print(f"{family.text}, {arm}", flush=True)
+            adapter, done = train_family(folder / arm, work.model, training_prompts, grader, arm_settings, signals=work.signals,
+                                         display=display, deadline=deadline)
+        if not done:
+            raise out_of_time
+        answers[arm] = held_out_answers(f"{arm}_after.json", adapter)
+    return family_result(prediction, answers, {arm: read_rows(folder / arm / "metrics.jsonl") for arm in arms})
 
 
-def named(family: str, why) -> str:
-    """What is said of a family, beginning with its name."""
+def report_rest(out: Path, predicted: list[Prediction], failed: dict[str, InputError], total: int) -> int:
+    """Print which families are not done and why; returns the exit code. total: families in results.json."""
+    for prediction in predicted:
+        if prediction.refused:
+            print(f"refused: {with_name(prediction.family, prediction.refused)}")
+    for family, error in failed.items():
+        print(f"not done: {with_name(family, error)}")
+    done = sum(not prediction.refused for prediction in predicted) - len(failed)
+    print(f"{done} of {len(predicted)} families done: {out / 'results.json'} holds {total}, report.html is beside it")
+    if failed and (done or any(isinstance(error, OutOfTime) for error in failed.values())):
+        return SOME_LEFT
+    return 0 if done else NOTHING_DONE
+
+
+def with_name(family: str, why) -> str:
+    """A message that begins with the family's name."""
     return str(why) if str(why).startswith(f"{family}:") else f"{family}: {why}"
 
 
 def facts_of(work: Work, digest: str) -> list[str]:
-    """What stands at the top of the page."""
+    """The first lines of the page."""
     t, g = work.settings.trainer, work.settings.generation
-    return [f"{work.model.name}; {package_of(work.gym)}; {t.steps} steps of {t.tasks_per_step} questions x {g.group} samples, at "
-            f"most {g.max_new_tokens} tokens, learning rate {t.learning_rate:g}; predictions' SHA-256 {digest}"]
-
-
-class OutOfTime(InputError):
-    """MAX_HOURS were over before a family was done."""
-
-
-def tried(work: Work, family, entry, digest: str, deadline: float) -> dict:
-    """One family's part of results.json; OutOfTime where time is over before it is done, InputError where it cannot be done."""
-    folder, seeds = work.folder(family), work.seeds
-    late = OutOfTime(f"MAX_HOURS={work.settings.trainer.max_hours:g} reached; the same command goes on")
-    if deadline and time.monotonic() >= deadline and not (folder / "before.json").exists():
-        raise late
-    held_out, predicted_on = (usable(work.gym, family, part) for part in (seeds.evaluate, seeds.predict))
-    questions = training_questions(work.gym, family, seeds.train, held_out + predicted_on, seeds.predict)
-    grader = grader_of(work.gym, questions, work.settings)
-    prompts = work.prompts(held_out)
-    answer = partial(greedy, work.model, prompts=prompts, grader=grader, settings=work.settings)
-    sound = partial(answers_of, seeds=[question.seed for question in held_out])
-    answers = {"before": kept(folder / "before.json", digest, lambda: answer(None), sound)}
-    trained_on = work.prompts(questions)
-    arms = {"trained": work.settings}
-    if work.settings.proof.control_arm:
-        arms["control"] = control_of(work.settings)
-    for arm, settings in arms.items():
-        with ProgressDisplay(settings.trainer.steps) as progress:
-            print(f"{family.text}, {arm}", flush=True)
-            adapter, done = train_family(folder / arm, work.model, trained_on, grader, settings, work.signals, progress, deadline)
-        if not done:
-            raise late
-        answers[arm] = kept(folder / f"{arm}_after.json", digest, lambda adapter=adapter: answer(adapter), sound)
-    return result_of(entry, answers, {arm: read_rows(folder / arm / "metrics.jsonl") for arm in arms})
+    return [f"{work.model.name}; {work.package}; {t.steps} steps of {t.tasks_per_step} questions x {g.group} samples, at most "
+            f"{g.max_new_tokens} tokens, learning rate {t.learning_rate:g}; predictions' SHA-256 {digest}"]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What came of predictions: outcomes with their intervals, the tables, results.json.
+"""What became of predictions: outcomes with their intervals, the printed tables, results.json.
 
-A family's own score, stripped of white space, is what was trained on and what is compared; strict and lenient accuracy stand
-beside it, since a gain in the first that the last does not share is a gain in format.  Nothing here runs a model."""
+Training is rewarded with, and judged by, the family's own score of the stripped answer. Strict and lenient accuracy are reported
+beside it: a gain in score without a gain in lenient accuracy is a gain in format. Nothing here runs a model."""
 
 import json
 import math
@@ -11,246 +11,244 @@ from typing import NamedTuple
 
 from rl.errors import InputError
 from rl.evaluation.stats import Gain, paired_bootstrap
-from rl.proof import forecast
-from rl.proof.forecast import Forecast, Outcome, outcome, resolution, tally
-from rl.proof.predictions import MEASURES, Predicted, lacks
+from rl.proof.forecast import Forecast, Outcome, Tally, outcome_of, resolution, tally, verdict
+from rl.proof.predictions import MEASURES, Prediction, missing_fields
 from rl.rewards.gym.client import UNSCORABLE
 from rl.run.files import jsonable, write_aside
 
 FORMAT = "results 1"
 EXAMPLES = 5
-ANSWER = {"seed": int, "question": str, "answer": str, **dict.fromkeys(MEASURES, int | float)}    # what each answer holds
+ANSWER_FIELDS = {"seed": int, "question": str, "answer": str, **dict.fromkeys(MEASURES, int | float)}
 CURVE = ("step", "reward", "rewards/strict/mean", "rewards/lenient/mean", "frac_reward_zero_std", "grad_norm", "entropy",
          "completions/mean_length")
 
 
-def kept(path: Path, key: str, make: Callable[[], object], read: Callable):
-    """What `path` holds under this key as `read` reads it, or what `make` makes, written there.
+# ---- files of one family ----------------------------------------------------------------------------------------------
 
-    InputError where another experiment wrote it, and where `read` raises ValueError, KeyError or TypeError: it cannot be read."""
+
+def load_or_make(path: Path, key: str, make: Callable[[], object], read: Callable):
+    """read(the value in `path`), which is first made by `make` and written under the key if there is no such file.
+
+    InputError if the file has another key, or if `read` raises ValueError, KeyError or TypeError."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_aside(path, json.dumps({"key": key, "value": jsonable(make())}, allow_nan=False).encode() + b"\n")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["key"] == key:
-            return read(found["value"])
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["key"] == key:
+            return read(stored["value"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error!r}): remove it to have it made again") from error
     raise InputError(f"{path} belongs to another model, other settings or other predictions: choose another OUT, or remove that "
                      "folder")
 
 
-def answers_of(rows: list[dict], seeds: Sequence[int]) -> list[dict]:
-    """The rows, which are answers to the questions of these seeds; ValueError where they are not, or lack what is compared."""
+def check_answers(rows: list[dict], seeds: Sequence[int]) -> list[dict]:
+    """The rows, unchanged; ValueError unless they are complete answers to the questions of these seeds."""
     for row in rows:
-        if (lacking := lacks(row, ANSWER)) or "gold" not in row:
-            raise ValueError(f"an answer lacks {lacking or 'gold'}")
+        if (missing := missing_fields(row, ANSWER_FIELDS)) or "gold" not in row:
+            raise ValueError(f"an answer lacks {missing or 'gold'}")
         if not all(0 <= row[name] <= 1 for name in MEASURES):
-            raise ValueError(f"the answer to seed {row['seed']} has a score that is none")
+            raise ValueError(f"the answer to seed {row['seed']} has a score out of range")
     if [row["seed"] for row in rows] != list(seeds):
-        raise ValueError(f"it answers {len(rows)} other questions than the {len(seeds)} that are asked")
+        raise ValueError(f"its {len(rows)} answers are to other questions than the {len(seeds)} of this run")
     return rows
 
 
-# ---- one family ------------------------------------------------------------------------------------------------------
+# ---- the result of one family -----------------------------------------------------------------------------------------
 
 
-def result_of(entry: Predicted, answers: dict[str, list[dict]], rows: dict[str, list[dict]]) -> dict:
-    """A family's part of results.json, from its answers before and after each arm and the arms' metrics rows."""
-    before, found = answers["before"], {}
-    for arm in rows:
+def family_result(prediction: Prediction, answers: dict[str, list[dict]], metrics: dict[str, list[dict]]) -> dict:
+    """A family's part of results.json, from its answers before training and after each arm, and the arms' metrics rows."""
+    before, forecast, arms = answers["before"], prediction.forecast, {}
+    for arm, rows in metrics.items():
         sides = {name: [[row[name] for row in side] for side in (before, answers[arm])] for name in MEASURES}
-        came_of_it = outcome(*sides["score"])
-        found[arm] = {"outcome": came_of_it._asdict() | {"gain": came_of_it.gain._asdict()},
-                      **{name: gain_of(*sides[name]) for name in MEASURES[1:]},
-                      "minutes": math.fsum(row["step_time"] for row in rows[arm]) / 60,
-                      "curve": [{name: row.get(name) for name in CURVE} for row in rows[arm]]}
-    result = {"family": entry.family, "audit": entry.audit, "forecast": entry.forecast._asdict(), "tasks": len(before),
-              "held": found["trained"]["outcome"]["improved"] == entry.forecast.improves,
-              "arms": found, "verdict": forecast.verdict(entry.forecast.improves, outcome_of(found["trained"])),
+        outcome = outcome_of(*sides["score"])
+        arms[arm] = {"outcome": outcome._asdict() | {"gain": outcome.gain._asdict()},
+                     **{name: gain_part(*sides[name]) for name in MEASURES[1:]},
+                     "minutes": math.fsum(row["step_time"] for row in rows) / 60,
+                     "curve": [{name: row.get(name) for name in CURVE} for row in rows]}
+    trained = arm_outcome(arms["trained"])
+    result = {"family": prediction.family, "audit": prediction.audit, "forecast": forecast._asdict(), "tasks": len(before),
+              "held": trained.improved == forecast.improves, "arms": arms, "verdict": verdict(forecast.improves, trained),
               "answers": answers, "examples": examples_of(answers)}
-    if "control" in found:
-        result["over_control"] = gain_of(*([row["score"] for row in answers[arm]] for arm in ("control", "trained")))
+    if "control" in arms:
+        result["over_control"] = gain_part(*([row["score"] for row in answers[arm]] for arm in ("control", "trained")))
     return result
 
 
-def gain_of(before: Sequence[float], after: Sequence[float]) -> dict:
-    """Means and the paired gain."""
+def gain_part(before: Sequence[float], after: Sequence[float]) -> dict:
+    """Both means and the paired gain, as results.json has them."""
     return {"before": math.fsum(before) / len(before), "after": math.fsum(after) / len(after),
             "gain": paired_bootstrap(before, after)._asdict()}
 
 
-def outcome_of(arm: dict) -> Outcome:
+def arm_outcome(arm: dict) -> Outcome:
     """The outcome of an arm of results.json."""
     return Outcome(**arm["outcome"] | {"gain": Gain(**arm["outcome"]["gain"])})
 
 
 def examples_of(answers: dict[str, list[dict]]) -> list[dict]:
-    """The first questions in the order of their seeds, whatever became of them."""
+    """The first questions in seed order, whatever their scores, with their answers."""
     return [{"question": row["question"], "gold": row["gold"], **{side: rows[i]["answer"] for side, rows in answers.items()},
              **{f"{side} score": rows[i]["score"] for side, rows in answers.items()}}
             for i, row in enumerate(answers["before"][:EXAMPLES])]
 
 
-def unscorable(answers: Mapping[str, list[dict]]) -> str:
-    """How many answers of each side had no score and were worth 0, in words; "" where all had one."""
+def unscorable_text(answers: Mapping[str, list[dict]]) -> str:
+    """How many answers of each side could not be scored, in words; "" if all could."""
     counts = {side: sum(row.get("verdict") == UNSCORABLE for row in rows) for side, rows in answers.items()}
     return ", ".join(f"{count} of {len(answers[side])} {side}" for side, count in counts.items() if count)
 
 
-# ---- all families ----------------------------------------------------------------------------------------------------
+# ---- the results of all families --------------------------------------------------------------------------------------
 
 
-class Standing(NamedTuple):
-    """How far all families have come."""
+class Results(NamedTuple):
+    """The families that are done and those that are not."""
 
-    done: dict[str, dict]    # family -> its part of results.json
-    undone: dict[str, str]   # family -> why it has none, or none of what was asked for last
+    done: dict[str, dict]       # family -> its part of results.json
+    not_done: dict[str, str]    # family -> why it is not done, or why its last attempt failed
 
-    def with_done(self, result: dict) -> "Standing":
-        """The same with this family's part, which may take the place of an earlier one."""
-        undone = {name: why for name, why in self.undone.items() if name != result["family"]}
-        return Standing(self.done | {result["family"]: result}, undone)
+    def with_done(self, result: dict) -> "Results":
+        """Also this family's result, which may replace an earlier one."""
+        not_done = {name: why for name, why in self.not_done.items() if name != result["family"]}
+        return Results(done=self.done | {result["family"]: result}, not_done=not_done)
 
-    def with_undone(self, family: str, why: str) -> "Standing":
-        """The same with the reason for which the family is not done; an earlier part of it stays."""
-        return self._replace(undone=self.undone | {family: why})
+    def with_not_done(self, family: str, why: str) -> "Results":
+        """Also the reason why this family is not done; an earlier result of it stays."""
+        return self._replace(not_done=self.not_done | {family: why})
 
-    def results(self, entries: Sequence[Predicted]) -> list[dict]:
-        """The parts of results.json, in the order of the predictions."""
-        return [self.done[entry.family] for entry in entries if entry.family in self.done]
+    def in_order(self, predictions: Sequence[Prediction]) -> list[dict]:
+        """The results in the order of the predictions."""
+        return [self.done[prediction.family] for prediction in predictions if prediction.family in self.done]
 
 
-def earlier(out: Path, digest: str) -> Standing:
-    """What results.json holds of earlier runs by these predictions; InputError where it is of others, or cannot be read."""
+def read_results(out: Path, digest: str) -> Results:
+    """The results of earlier runs by these predictions; InputError if results.json is of others, or cannot be read."""
     path = out / "results.json"
     if not path.exists():
-        return Standing({}, {})
+        return Results({}, {})
     try:
         document = json.loads(path.read_bytes())
-        digest_there = document["predictions"]
-        found = Standing({result["family"]: result for result in document["families"]}, dict(document.get("undone", {})))
-        text_of_all(list(found.done.values()))    # raises where a part is none of ours
+        recorded = document["predictions"]
+        results = Results(done={result["family"]: result for result in document["families"]},
+                          not_done=dict(document.get("undone", {})))
+        for result in results.done.values():    # both raise if a part is malformed
+            result_text(result)
+            tallies([result])
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise InputError(f"{path} cannot be read ({error!r}): remove it; a family that is done is told of again by the command "
-                         "that trained it") from error
-    if document.get("format") != FORMAT or digest_there != digest:
-        raise InputError(f"{path} came of other predictions (SHA-256 {digest_there}): choose another OUT, or remove it")
-    return found
+        raise InputError(f"{path} cannot be read ({error!r}): remove it; families that are done are added again by the command "
+                         "that trained them") from error
+    if document.get("format") != FORMAT or recorded != digest:
+        raise InputError(f"{path} belongs to other predictions (SHA-256 {recorded}): choose another OUT, or remove it")
+    return results
 
 
-def write_results(out: Path, digest: str, entries: Sequence[Predicted], standing: Standing) -> None:
-    """results.json: every family that is done, why others are not, and how each rule did."""
-    results = standing.results(entries)
-    document = {"format": FORMAT, "predictions": digest, "families": results,
-                "refused": {entry.family: entry.refused for entry in entries if entry.refused}, "undone": standing.undone,
-                "rules": [line._asdict() | {"right": line.right._asdict()} for line in tallies(results)]}
+def write_results(out: Path, digest: str, predictions: Sequence[Prediction], results: Results) -> None:
+    """Write results.json: every family that is done, why others are not, and how each rule did."""
+    done = results.in_order(predictions)
+    document = {"format": FORMAT, "predictions": digest, "families": done,
+                "refused": {prediction.family: prediction.refused for prediction in predictions if prediction.refused},
+                "undone": results.not_done, "rules": [line._asdict() | {"right": line.right._asdict()} for line in tallies(done)]}
     write_aside(out / "results.json", json.dumps(jsonable(document), indent=1, allow_nan=False).encode() + b"\n")
 
 
-def tallies(results: Sequence[dict]):
+def tallies(results: Sequence[dict]) -> list[Tally]:
     """Each rule against the outcomes."""
-    return tally([(Forecast(**result["forecast"]), outcome_of(result["arms"]["trained"])) for result in results])
-
-
-# ---- as text ---------------------------------------------------------------------------------------------------------
-
-
-def farmable(audit: dict) -> str:
-    """The mark of a family whose score can be had without solving it."""
-    return f" FARMABLE: {audit['policy']} earns {audit['floor']:.2f}" if audit["farmable"] else ""
-
-
-def prediction_line(entry: Predicted) -> str:
-    """One family's prediction."""
-    if entry.refused:
-        return f"{entry.family:<28} refused: {entry.refused}"
-    found, lenient = entry.forecast, [value for row in entry.scores["lenient"] for value in row]
-    says = "improves" if found.improves else f"does not: {found.reason}"
-    lost = f"  ({entry.unscorable} of {len(lenient)} samples could not be scored, worth 0)" if entry.unscorable else ""
-    return (f"{entry.family:<28} pass@1 {found.pass_1:.3f}  pass@k {found.pass_k:.3f}  mean {found.mean:.3f}  "
-            f"signal {found.signal:.3f}  lenient {sum(lenient) / len(lenient):.3f}  {says}{farmable(entry.audit)}{lost}")
-
-
-def predictions_text(entries: Sequence[Predicted]) -> str:
-    """All predictions, a line each."""
-    return "\n".join(map(prediction_line, entries))
-
-
-def result_text(result: dict) -> str:
-    """What came of one family's prediction."""
-    found, least, lines = outcome_of(result["arms"]["trained"]), resolution(result["tasks"]), []
-    said = "improves" if result["forecast"]["improves"] else f"does not ({result['forecast']['reason']})"
-    lines.append(f"{result['family']}: predicted {said}; {result['verdict'].upper()}{farmable(result['audit'])}")
-    for arm, part in result["arms"].items():
-        lines += [f"  {arm:<8} {name:<8} {side['before']:.3f} -> {side['after']:.3f}  {gain_text(side['gain'])}"
-                  for name, side in (("score", part["outcome"]), *((name, part[name]) for name in MEASURES[1:]))]
-    if "over_control" in result:
-        lines.append(f"  trained over control       {gain_text(result['over_control']['gain'])}")
-    if counts := unscorable(result["answers"]):
-        lines.append(f"  answers that could not be scored, each worth 0: {counts}")
-    if not found.decided:
-        lines.append(f"  undecided: a difference under {least:.3f} on {result['tasks']} tasks")
-    elif abs(found.gain.value) < least:
-        lines.append(f"  decided: the interval ends below {least:.3f}, the least that {result['tasks']} tasks can tell")
-    return "\n".join(lines)
-
-
-def text_of_all(results: Sequence[dict]) -> str:
-    """What came of each prediction, and how each rule did over them."""
-    return "\n".join([*map(result_text, results), results_text(results)])
-
-
-def gain_text(gain: dict) -> str:
-    """A gain with its interval."""
-    return f"{gain['value']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]  p {gain['p']:.4f}"
-
-
-def results_text(results: Sequence[dict]) -> str:
-    """How each rule did over all families that are decided."""
-    lines = ["", f"{'rule':<24}said yes: improved, not   said no: improved, not   right"]
-    for line in tallies(results):
-        share = "-" if math.isnan(line.right.value) else f"{line.right.value:.2f}"
-        lines.append(f"{line.rule:<24}{line.yes_improved:>18}, {line.yes_not:<3}{line.no_improved:>21}, {line.no_not:<3}   "
-                     f"{share} [{line.right.low:.2f}, {line.right.high:.2f}]")
-    undecided = [result["family"] for result in results if result["verdict"] == "undecided"]
-    return "\n".join(lines + ([f"undecided, counted nowhere: {', '.join(undecided)}"] if undecided else []))
+    return tally([(Forecast(**result["forecast"]), arm_outcome(result["arms"]["trained"])) for result in results])
 
 
 class Calibration(NamedTuple):
-    """A prediction's figures beside what came of it."""
+    """A prediction's figures beside its outcome."""
 
     family: str
     pass_1: float
     mean: float
     signal: float
     spread: float            # pass@1 (1 - pass@1)
-    said: str
-    gain: dict | None        # of the score; None where it was not trained
+    predicted: str
+    gain: dict | None        # of the score; None if not trained
     control: dict | None     # the control arm's
-    verdict: str             # "-" where it was not trained
+    verdict: str             # "-" if not trained
 
 
-def calibration(entries: Sequence[Predicted], results: Sequence[dict]) -> list[Calibration]:
-    """A line for each predicted family, those with most signal first; refused families have no figures."""
+def calibration(predictions: Sequence[Prediction], results: Sequence[dict]) -> list[Calibration]:
+    """A line for each predicted family, most signal first; refused families are left out."""
     done, lines = {result["family"]: result for result in results}, []
-    for entry in entries:
-        if not entry.refused:
-            found, result = entry.forecast, done.get(entry.family, {"arms": {}, "verdict": "-"})
-            gains = [result["arms"][arm]["outcome"]["gain"] if arm in result["arms"] else None for arm in ("trained", "control")]
-            lines.append(Calibration(entry.family, found.pass_1, found.mean, found.signal, found.pass_1 * (1 - found.pass_1),
-                                     "improves" if found.improves else "does not", *gains, result["verdict"]))
+    for prediction in predictions:
+        if not prediction.refused:
+            forecast, result = prediction.forecast, done.get(prediction.family, {"arms": {}, "verdict": "-"})
+            gains = {arm: part["outcome"]["gain"] for arm, part in result["arms"].items()}
+            lines.append(Calibration(
+                family=prediction.family, pass_1=forecast.pass_1, mean=forecast.mean, signal=forecast.signal,
+                spread=forecast.pass_1 * (1 - forecast.pass_1), predicted="improves" if forecast.improves else "does not",
+                gain=gains.get("trained"), control=gains.get("control"), verdict=result["verdict"]))
     return sorted(lines, key=lambda line: (-line.signal, -line.mean, line.family))
 
 
-def calibration_text(entries: Sequence[Predicted], results: Sequence[dict]) -> str:
-    """The table of `calibration`."""
-    found = calibration(entries, results)
-    width = max([28, *(len(line.family) + 2 for line in found)])
-    lines = [f"{'family':<{width}}pass@1   mean  signal  p(1-p)  said      gain of the score"] if found else []
-    for line in found:
-        came_of_it = f"{gain_text(line.gain)}  {line.verdict}" if line.gain else "not trained"
+# ---- as text ----------------------------------------------------------------------------------------------------------
+
+
+def prediction_line(prediction: Prediction) -> str:
+    """One family's prediction."""
+    if prediction.refused:
+        return f"{prediction.family:<28} refused: {prediction.refused}"
+    forecast, lenient = prediction.forecast, [value for row in prediction.scores["lenient"] for value in row]
+    predicted = "improves" if forecast.improves else f"does not: {forecast.reason}"
+    lost = f"  ({prediction.unscorable} of {len(lenient)} samples could not be scored, worth 0)" if prediction.unscorable else ""
+    return (f"{prediction.family:<28} pass@1 {forecast.pass_1:.3f}  pass@k {forecast.pass_k:.3f}  mean {forecast.mean:.3f}  "
+            f"signal {forecast.signal:.3f}  lenient {sum(lenient) / len(lenient):.3f}  {predicted}"
+            f"{farmable_text(prediction.audit)}{lost}")
+
+
+def result_text(result: dict) -> str:
+    """One family's prediction and outcome."""
+    outcome, least = arm_outcome(result["arms"]["trained"]), resolution(result["tasks"])
+    predicted = "improves" if result["forecast"]["improves"] else f"does not ({result['forecast']['reason']})"
+    lines = [f"{result['family']}: predicted {predicted}; {result['verdict'].upper()}{farmable_text(result['audit'])}"]
+    for arm, part in result["arms"].items():
+        lines += [f"  {arm:<8} {name:<8} {side['before']:.3f} -> {side['after']:.3f}  {gain_text(side['gain'])}"
+                  for name, side in (("score", part["outcome"]), *((name, part[name]) for name in MEASURES[1:]))]
+    if "over_control" in result:
+        lines.append(f"  trained over control       {gain_text(result['over_control']['gain'])}")
+    if counts := unscorable_text(result["answers"]):
+        lines.append(f"  answers that could not be scored, each worth 0: {counts}")
+    if not outcome.decided:
+        lines.append(f"  undecided: a gain below {least:.3f}, the least that {result['tasks']} tasks can resolve")
+    elif abs(outcome.gain.value) < least:
+        lines.append(f"  decided: the interval ends below {least:.3f}, the least that {result['tasks']} tasks can resolve")
+    return "\n".join(lines)
+
+
+def farmable_text(audit: dict) -> str:
+    """A mark on families that earn much without skill, "" for others."""
+    return f" FARMABLE: {audit['policy']} earns {audit['floor']:.2f}" if audit["farmable"] else ""
+
+
+def gain_text(gain: dict) -> str:
+    """A gain with its interval and p-value."""
+    return f"{gain['value']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]  p {gain['p']:.4f}"
+
+
+def rules_text(results: Sequence[dict]) -> str:
+    """The table of rules over all decided families."""
+    lines = [f"{'rule':<24}said yes: improved, not   said no: improved, not   right"]
+    for line in tallies(results):
+        share = "-" if math.isnan(line.right.value) else f"{line.right.value:.2f}"
+        lines.append(f"{line.rule:<24}{line.yes_improved:>18}, {line.yes_not:<3}{line.no_improved:>21}, {line.no_not:<3}   "
+                     f"{share} [{line.right.low:.2f}, {line.right.high:.2f}]")
+    undecided = [result["family"] for result in results if result["verdict"] == "undecided"]
+    return "\n".join(lines + ([f"undecided, so not counted: {', '.join(undecided)}"] if undecided else []))
+
+
+def calibration_text(predictions: Sequence[Prediction], results: Sequence[dict]) -> str:
+    """The table of `calibration`; "" without predictions."""
+    table = calibration(predictions, results)
+    width = max([28, *(len(line.family) + 2 for line in table)])
+    lines = [f"{'family':<{width}}pass@1   mean  signal  p(1-p)  predicted  gain of the score"] if table else []
+    for line in table:
+        gain = f"{gain_text(line.gain)}  {line.verdict}" if line.gain else "not trained"
         lines.append(f"{line.family:<{width}}{line.pass_1:>6.3f} {line.mean:>6.3f}  {line.signal:>6.3f}  {line.spread:>6.3f}  "
-                     f"{line.said:<8}  {came_of_it}")
+                     f"{line.predicted:<9}  {gain}")
     return "\n".join(lines)

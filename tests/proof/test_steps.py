@@ -1,34 +1,32 @@
-"""Which questions grpo_proof.py asks, what it keeps, and what its tables say, without a model or the package."""
+"""Questions, kept files and tables of grpo_proof.py, without a model or the package."""
 
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from rl.errors import InputError
 from rl.pages import proof_page
 from rl.proof import steps as proof_steps
-from rl.proof.predictions import Predicted
+from rl.proof.predictions import Prediction
 from rl.proof.results import (
-    Standing,
-    answers_of,
+    Results,
     calibration,
     calibration_text,
-    earlier,
-    kept,
-    result_of,
+    check_answers,
+    family_result,
+    load_or_make,
+    read_results,
     result_text,
-    results_text,
+    rules_text,
     write_results,
 )
-from rl.proof.steps import Seeds, greedy, seeds_of
-from rl.rewards.base import Grade
+from rl.proof.steps import Seeds, answer_greedily, seeds_of
+from rl.rewards.base import Completion, Grade, Grader
 from rl.rewards.gym.client import Family, Question, UnusableSeeds
-from rl.rewards.gym.questions import training_questions, usable
+from rl.rewards.gym.questions import make_questions, training_questions
 from rl.settings.declared import Settings
 from rl.tasks import Prompt
-from rl.training.sampler import Rollouts
 
 FAMILY = Family("chain_sum", ())
 AUDIT = {"gold": 1.0, "floor": 0.5, "floor_strict": 0.5, "policy": "always '1'", "farmable": True, "problems": []}
@@ -42,7 +40,7 @@ def settings(**sections):
 
 
 class FakeGym:
-    """Questions whose text is the seed modulo `distinct`; `bad` seeds make none."""
+    """The text of a question is its seed modulo `distinct`; `bad` seeds make none."""
 
     def __init__(self, distinct=10**9, bad=()):
         self.distinct, self.bad = distinct, set(bad)
@@ -54,7 +52,7 @@ class FakeGym:
 
 
 def test_seeds_never_meet():
-    """Prediction from 500, held-out from 100,000, training from 0 without those of the prediction."""
+    """Predictions use seeds from 500, held-out questions from 100,000, training from 0 without those of the prediction."""
     seeds = seeds_of(settings(trainer={"steps": 200, "tasks_per_step": 4}, proof={"predict_tasks": 24, "eval_n": 200}))
     found = training_questions(FakeGym(), FAMILY, seeds.train, [], seeds.predict)
     taken = {question.seed for question in found}
@@ -66,7 +64,7 @@ def test_seeds_never_meet():
 
 @pytest.mark.parametrize("steps, predict_tasks", [(25_000, 24), (24_995, 24), (100, 9_999)])
 def test_training_may_not_reach_the_held_out_seeds(steps, predict_tasks):
-    """More questions than there are below the held-out ones is refused with the figures; just as many is not."""
+    """More questions than there are seeds below is an error with the figures; exactly as many is not."""
     asked = settings(trainer={"steps": steps, "tasks_per_step": 4}, proof={"predict_tasks": predict_tasks})
     if steps * 4 + predict_tasks > 100_000:
         with pytest.raises(InputError, match=f"{steps * 4} seeds from 0"):
@@ -75,8 +73,8 @@ def test_training_may_not_reach_the_held_out_seeds(steps, predict_tasks):
         assert seeds_of(asked).train == steps * 4
 
 
-def test_no_training_question_reads_like_a_held_out_one():
-    """Seeds whose text is that of a held-out question are passed over, and others taken in their place."""
+def test_no_training_question_has_the_text_of_a_held_out_one():
+    """Such seeds are skipped, and others take their place."""
     gym, seeds = FakeGym(distinct=300), Seeds(range(500, 510), range(100_000, 100_020), 250)
     unseen = gym.questions(FAMILY, [*seeds.predict, *seeds.evaluate])
     taken = training_questions(gym, FAMILY, seeds.train, unseen, seeds.predict)
@@ -86,98 +84,95 @@ def test_no_training_question_reads_like_a_held_out_one():
 
 
 def test_a_family_of_too_few_questions_is_named():
-    """Where every question is a held-out one over again, nothing is left to train on, and the error says so."""
+    """If every question repeats a held-out one, nothing is left to train on, and the error says so."""
     gym, seeds = FakeGym(distinct=5), Seeds(range(500, 510), range(100_000, 100_020), 250)
-    with pytest.raises(InputError, match="chain_sum: .*only 0 are no held-out question"):
+    with pytest.raises(InputError, match="chain_sum: only 0 of its questions .* differ from the held-out ones"):
         training_questions(gym, FAMILY, seeds.train, gym.questions(FAMILY, seeds.evaluate), seeds.predict)
 
 
 def test_single_seeds_without_a_question_are_left_out(capsys):
-    """One in a hundred is passed over and told of; one in ten means that something is wrong."""
-    assert [q.seed for q in usable(FakeGym(bad=[7]), FAMILY, range(100))] == [seed for seed in range(100) if seed != 7]
+    """One in a hundred is skipped and reported; one in ten means that something is wrong."""
+    assert [q.seed for q in make_questions(FakeGym(bad=[7]), FAMILY, range(100))] == [seed for seed in range(100) if seed != 7]
     assert "chain_sum/7" in capsys.readouterr().err
     with pytest.raises(InputError, match="chain_sum/7"):
-        usable(FakeGym(bad=[7]), FAMILY, range(10))
+        make_questions(FakeGym(bad=[7]), FAMILY, range(10))
 
 
 def test_what_was_done_is_done_once(tmp_path):
-    """The second call reads what the first wrote; another experiment's file, or a torn one, is refused and not overwritten."""
+    """The second call reads what the first wrote; another experiment's file, or a torn one, is an error and stays."""
     made = []
     for _ in range(2):
-        found = kept(tmp_path / "a" / "x.json", "key", lambda: made.append(1) or {"n": [1.5, None]}, dict)
+        found = load_or_make(tmp_path / "a" / "x.json", "key", lambda: made.append(1) or {"n": [1.5, None]}, dict)
         assert found == {"n": [1.5, None]}
     assert made == [1]
     before = (tmp_path / "a" / "x.json").read_bytes()
     with pytest.raises(InputError, match="another model"):
-        kept(tmp_path / "a" / "x.json", "other", dict, dict)
+        load_or_make(tmp_path / "a" / "x.json", "other", dict, dict)
     assert (tmp_path / "a" / "x.json").read_bytes() == before
     (tmp_path / "a" / "x.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read"):
-        kept(tmp_path / "a" / "x.json", "key", dict, dict)
+        load_or_make(tmp_path / "a" / "x.json", "key", dict, dict)
 
 
 @pytest.mark.parametrize("wrong", [None, 7, [7], [{}], [{"seed": 5}], "[]", {}])
-@pytest.mark.parametrize("read", [Predicted.of, lambda rows: answers_of(rows, [100_000])])
-def test_kept_files_of_wrong_content_are_named(tmp_path, wrong, read):
-    """The right key and what is no prediction, or no answers: one error that names the file and what to do."""
+@pytest.mark.parametrize("read", [Prediction.from_entry, lambda rows: check_answers(rows, [100_000])])
+def test_malformed_kept_files_are_named(tmp_path, wrong, read):
+    """If the key is right but the value is not, one error names the file and what to do."""
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"key": "key", "value": wrong}))
     with pytest.raises(InputError, match="x.json cannot be read .*: remove it to have it made again"):
-        kept(path, "key", dict, read)
+        load_or_make(path, "key", dict, read)
 
 
 @pytest.mark.parametrize("change", [{"score": None}, {"strict": "1"}, {"lenient": 2.0}, {"seed": 7}, {"answer": 3}])
 def test_answers_that_cannot_be_compared_are_refused(change):
-    """A missing score, one out of range, or another question's answer; whole ones come back as they are."""
+    """A missing score, one out of range, or another question's answer; complete ones are returned unchanged."""
     rows = answers([1.0, 0.5], [1.0, 1.0])
-    assert answers_of(rows, [100_000, 100_001]) is rows
+    assert check_answers(rows, [100_000, 100_001]) is rows
     with pytest.raises(ValueError):
-        answers_of([rows[0], rows[1] | change], [100_000, 100_001])
-    with pytest.raises(ValueError, match="1 other questions than the 2"):
-        answers_of(rows[:1], [100_000, 100_001])
+        check_answers([rows[0], rows[1] | change], [100_000, 100_001])
+    with pytest.raises(ValueError, match="1 answers are to other questions than the 2"):
+        check_answers(rows[:1], [100_000, 100_001])
 
 
-class Failing:
-    """A grader that fails on the answers in `bad`; the others are right."""
+class Failing(Grader):
+    """A grader that raises on the answers in `bad`; the others are right."""
 
     def __init__(self, *bad):
         self.bad = bad
 
-    def grade(self, pairs):
-        if any(text in self.bad for _, text in pairs):
+    def grade(self, completions):
+        if any(one.text in self.bad for one in completions):
             raise InputError("the worker died twice in a row")
-        return [Grade(text, "right", True, 1.0, None, None, None, None, None, "", (), {"strict": 1.0, "lenient": 1.0})
-                for _, text in pairs]
+        return [Grade(code=one.text, verdict="right", correct=True, reward=1.0, scores={"strict": 1.0, "lenient": 1.0})
+                for one in completions]
 
 
 def answered(monkeypatch, grader):
-    """proof.greedy of four questions whose answers are a, b, c, d."""
-    def sample(model, adapter, prompts, *_):
-        n = len(prompts)
-        rollouts = Rollouts(prompt_ids=[[1]] * n, prompt_B=np.arange(n), ids_BT=None, logprobs_BT=None, entropy_BT=None,
-                            length_B=np.ones(n, int), finish_B=["stop"] * n)
-        return rollouts, [prompt.task.text for prompt in prompts]
+    """answer_greedily on four questions, answered a, b, c, d."""
+    def sample(model, adapter, prompts, *_, **_named):
+        return None, [Completion(prompt.task, prompt.task.text, tokens=1) for prompt in prompts]
     monkeypatch.setattr(proof_steps, "sample_completions", sample)
     asked = [Prompt(Question(FAMILY, i, text, "1"), [], [1]) for i, text in enumerate("abcd")]
-    return greedy(None, None, asked, grader, settings(trainer={"tasks_per_step": 1}, generation={"group": 3}))
+    return answer_greedily(None, None, asked, grader, settings(trainer={"tasks_per_step": 1}, generation={"group": 3}))
 
 
-def test_an_answer_that_cannot_be_graded_is_worth_0_and_counted(monkeypatch, entry):
-    """The grader fails on one answer of four: that one is unscorable and says why, the others stand, the text tells of it."""
+def test_an_answer_that_cannot_be_graded_is_worth_0_and_counted(monkeypatch, prediction):
+    """The grader fails on one of four answers: it is unscorable with the reason, and the text and the page count it."""
     rows = answered(monkeypatch, Failing("b"))
     lost = rows[1]
 
     assert [row["score"] for row in rows] == [1.0, 0.0, 1.0, 1.0] == [row["strict"] for row in rows]
     assert (lost["lenient"], lost["verdict"]) == (0.0, "unscorable") and "died twice" in lost["detail"]
-    assert answers_of(rows, range(4)) == rows
+    assert check_answers(rows, range(4)) == rows
     after = [row | {"verdict": "right"} for row in rows]
-    result = result_of(entry, {"before": rows, "trained": after}, {"trained": [{"step": 1, "step_time": 1.0}]})
+    result = family_result(prediction, {"before": rows, "trained": after}, {"trained": [{"step": 1, "step_time": 1.0}]})
     assert "could not be scored, each worth 0: 1 of 4 before" in result_text(result)
     assert "1 of 4 before" in str(proof_page.outcomes([result]))
 
 
-def test_where_nothing_can_be_graded_no_zeros_are_made_up(monkeypatch):
-    """The grader fails on all answers: an error that says why, in place of four zeros."""
+def test_if_nothing_can_be_graded_no_zeros_are_made_up(monkeypatch):
+    """The grader fails on all answers: an error says why, instead of four zeros."""
     with pytest.raises(InputError, match="none of 4 answers could be graded: .*died twice"):
         answered(monkeypatch, Failing(*"abcd"))
 
@@ -188,22 +183,22 @@ def answers(scores, lenient):
 
 
 @pytest.fixture
-def entry():
+def prediction():
     scores = [[1.0, 0.0], [0.0, 0.0], [0.5, 1.0]]
-    return Predicted("chain_sum", AUDIT, "", {"score": scores, "strict": scores, "lenient": [[1.0, 1.0]] * 3})
+    return Prediction("chain_sum", AUDIT, "", {"score": scores, "strict": scores, "lenient": [[1.0, 1.0]] * 3})
 
 
 @pytest.fixture
-def result(entry):
+def result(prediction):
     curve = [{"step": step, "reward": 0.1 * step, "step_time": 30.0, "frac_reward_zero_std": 0.5, "entropy": 1.0,
               "completions/mean_length": 4.0} for step in (1, 2)]
     sides = {"before": answers([0.0] * 60 + [1.0] * 40, [1.0] * 100), "trained": answers([0.0] * 40 + [1.0] * 60, [1.0] * 100),
              "control": answers([0.0] * 61 + [1.0] * 39, [1.0] * 100)}
-    return result_of(entry, sides, {"trained": curve, "control": curve})
+    return family_result(prediction, sides, {"trained": curve, "control": curve})
 
 
 def test_a_result_by_hand(result):
-    """Gains of both arms, of strict and lenient accuracy, minutes, verdict, and the first five questions."""
+    """Gains of both arms, of score and of both accuracies, minutes, verdict, and the first five questions."""
     trained, control = result["arms"]["trained"], result["arms"]["control"]
 
     assert (trained["outcome"]["before"], trained["outcome"]["after"]) == (0.4, 0.6)
@@ -218,43 +213,43 @@ def test_a_result_by_hand(result):
     assert [row["gold"] for row in result["examples"]] == ["1"] * 5
 
 
-def test_the_text_says_what_a_mean_can_hide(result):
-    """Farmable families are marked, an unchanged lenient accuracy and the control arm stand beside the gain."""
+def test_the_text_shows_what_a_gain_can_hide(result):
+    """Farmable families are marked; unchanged lenient accuracy and the control arm are shown beside the gain."""
     text = result_text(result)
 
     assert "HELD" in text and "FARMABLE: always '1' earns 0.50" in text
     for part in ("score    0.400 -> 0.600", "lenient  1.000 -> 1.000", "control", "trained over control"):
         assert part in text, part
-    table = results_text([result])
+    table = rules_text([result])
     assert table.count("\n") >= 4 and "always yes" in table and "p(1 - p)" in table
 
 
-def test_calibration_sets_predictions_beside_gains(entry, result):
-    """A line for each predicted family, most signal first, with the gain where it was trained; refused ones have none."""
-    weak = entry._replace(family="gcd", scores=dict.fromkeys(entry.scores, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]))
-    entries = [weak, entry, Predicted("broken", AUDIT, "no gold", {})]
-    first, second = calibration(entries, [result])
+def test_calibration_shows_predictions_beside_gains(prediction, result):
+    """A line for each predicted family, most signal first, with its gain if it was trained; refused ones have none."""
+    weak = prediction._replace(family="gcd", scores=dict.fromkeys(prediction.scores, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]))
+    predictions = [weak, prediction, Prediction("broken", AUDIT, "no gold", {})]
+    first, second = calibration(predictions, [result])
 
     assert (first.family, first.pass_1, first.spread) == ("chain_sum", pytest.approx(1 / 3), pytest.approx(2 / 9))
     assert (first.mean, first.signal) == (pytest.approx(2.5 / 6), pytest.approx(2 / 3))
     assert first.gain["value"] == pytest.approx(0.2) and first.control["value"] == pytest.approx(-0.01)
-    assert (first.said, first.verdict) == ("improves", "held")
+    assert (first.predicted, first.verdict) == ("improves", "held")
     assert (second.family, second.gain, second.verdict) == ("gcd", None, "-") and second.signal == pytest.approx(1 / 3)
-    lines = calibration_text(entries, [result]).splitlines()
-    assert len(lines) == 3 and "0.333  0.417   0.667   0.222  improves  +0.200 [" in lines[1] and "held" in lines[1]
+    lines = calibration_text(predictions, [result]).splitlines()
+    assert len(lines) == 3 and "0.333  0.417   0.667   0.222  improves   +0.200 [" in lines[1] and "held" in lines[1]
     assert lines[2].startswith("gcd") and lines[2].endswith("not trained")
-    page = str(proof_page.calibrated(entries, [result]))
+    page = str(proof_page.calibration_table(predictions, [result]))
     assert page.index("chain_sum") < page.index("gcd") and "+0.200" in page and "p(1-p)" in page and "0.222" in page
-    assert proof_page.calibrated(entries, []) is None
+    assert proof_page.calibration_table(predictions, []) is None
 
 
-def test_results_and_page_hold_everything(result, entry, tmp_path):
-    """results.json is JSON without NaN; the page names every family, and strangers' text is text on it."""
-    refused = Predicted("rubiks_cube", AUDIT, "its own answers do not score 1", {})
-    standing = Standing({}, {"gcd": "too <few>"}).with_done(result)
-    write_results(tmp_path, "d" * 64, [entry, refused], standing)
+def test_results_and_page_hold_everything(result, prediction, tmp_path):
+    """results.json is JSON without NaN; the page names every family and escapes untrusted text."""
+    refused = Prediction("rubiks_cube", AUDIT, "its own answers do not score 1", {})
+    results = Results(done={}, not_done={"gcd": "too <few>"}).with_done(result)
+    write_results(tmp_path, "d" * 64, [prediction, refused], results)
     document = json.loads((tmp_path / "results.json").read_text())
-    proof_page.write(tmp_path, ["facts"], [entry, refused], standing)
+    proof_page.write(tmp_path, ["facts"], [prediction, refused], results)
     page = (tmp_path / "report.html").read_text()
 
     assert document["predictions"] == "d" * 64 and document["refused"] == {"rubiks_cube": refused.refused}
@@ -263,7 +258,6 @@ def test_results_and_page_hold_everything(result, entry, tmp_path):
     assert "chain_sum (farmable)" in page and "refused: its own answers" in page and page.count("<svg") >= 3
     assert "<b>0</b>" not in page and "&lt;b&gt;0&lt;/b&gt;" in page and "http" not in page.replace("http-equiv", "").replace(
         "http://www.w3.org/2000/svg", "")
-    assert earlier(tmp_path, "d" * 64) == Standing(
-        {"chain_sum": json.loads(json.dumps(result))}, {"gcd": "too <few>"})
-    proof_page.write(tmp_path, ["facts"], [entry], Standing({}, {}))
+    assert read_results(tmp_path, "d" * 64) == Results({"chain_sum": json.loads(json.dumps(result))}, {"gcd": "too <few>"})
+    proof_page.write(tmp_path, ["facts"], [prediction], Results({}, {}))
     assert "Predictions" in (tmp_path / "report.html").read_text()
