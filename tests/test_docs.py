@@ -61,6 +61,7 @@ def test_headings_are_found():
 def test_paths_exist(page):
     """Whatever begins with a folder of the repo is a path in it, and so is every script that a command starts."""
     named = set(re.findall(rf"(?<![\w./<>-])(?:{'|'.join(TOP)})/[\w./-]*\w", PAGES[page]))
+    named |= set(re.findall(r"`(requirements[\w-]*\.txt|[A-Z]+\.md)`", PAGES[page]))
     started = set(re.findall(r"(?<!')\bpython (?!-)(\S+\.(?:py|sh))", PAGES[page]))
 
     missing = {path for path in named | started if not (ROOT / path).exists()}
