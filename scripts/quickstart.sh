@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# From a fresh clone to a model that GRPO has improved, with a picture of it, in minutes and without GPU, hub or account.
-#   scripts/quickstart.sh           on models/tiny, into runs/quickstart; started again it does only what is missing
+# From a fresh clone to a model improved by GRPO, and a report of it, in minutes and without GPU, hub or account.
+#   scripts/quickstart.sh           trains models/tiny, writes to runs/quickstart; called again, it does only what is missing
 # Makes .venv and installs the runtime packages, scores the model, trains it, scores it again, compares, writes report.html.
-# Says little; all that the stages say, the tables of tasks among it, is in log.txt beside the page.
+# The full output of the stages, with a table of tasks for each probe, is in log.txt beside the page.
 # Settings are variables, as for train_grpo.py: OUT=runs/another STEPS=30 scripts/quickstart.sh
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -18,21 +18,21 @@ export STEPS=${STEPS:-80} TASKS_PER_STEP=${TASKS_PER_STEP:-8} GROUP=${GROUP:-8} 
 export N_TASKS=${N_TASKS:-80} SAVE_EVERY=${SAVE_EVERY:-20}
 "$root/scripts/run_experiment.sh" --brief
 
-summary() { sed '/^pass rate by task/,$d' "$OUT/comparison-$1.txt"; }    # the rest, task by task, is in the file
+summary() { sed '/^pass rate by task/,$d' "$OUT/comparison-$1.txt"; }    # without the rates by task
 adapter=$(printf %q "$OUT/$(<"$OUT/adapter")")
 cat <<END
 
-On the tasks that it trained on, before and after:
+Training tasks, before and after:
 
 $(summary train)
 
-On tasks that it did not train on:
+Held-out tasks, before and after:
 
 $(summary heldout)
 
-All of it on one page, with curves and programs:   $OUT/report.html
-Programs side by side:                             $OUT/SAMPLES.md
-Task by task, and all that was said:               $OUT/comparison-*.txt, $OUT/log.txt
+Everything on one page:  $OUT/report.html
+Programs side by side:   $OUT/SAMPLES.md
+Task by task, full log:  $OUT/comparison-*.txt, $OUT/log.txt
 One task, both models:   cd $(printf %q "$root") && MODEL=$(printf %q "$MODEL") LORA=$adapter .venv/bin/python query.py --task gcd
 The tests:               $(printf %q "$root/scripts/test.sh")
 Real models:             README.md, from "Install" on

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Wait until a run's process has ended, then make the run's SAMPLES.md from what it has written.
+# Wait for a run's process to end, then write the run's SAMPLES.md.
 #
 #   scripts/report_samples.sh PID                  the newest run or experiment under runs/
 #   scripts/report_samples.sh PID RUN              the folder of a run, or of scripts/run_experiment.sh
-#   scripts/report_samples.sh PID RUN FILE         the page to write, by default RUN/SAMPLES.md
-#   scripts/report_samples.sh PID RUN SAMPLES.md   from the repository's folder: the page that README.md shows, remade
-#   scripts/report_samples.sh --foreground PID     stay on this terminal; else it goes on without, and prints its log
+#   scripts/report_samples.sh PID RUN FILE         the page to write (default: RUN/SAMPLES.md)
+#   scripts/report_samples.sh PID RUN SAMPLES.md   in the repo's folder: replace the SAMPLES.md that README.md links to
+#   scripts/report_samples.sh --foreground PID     stay on this terminal; otherwise continue without it, and print the log's name
 #
-# The process may be anybody's, and may have ended already: then the page is made at once. When a stage fails, the last line names it and its exit code is
-# this script's.
+# Any process will do; if it has already ended, the page is written at once. If a stage fails, the last line names it and this
+# script exits with its code.
 set -euo pipefail
 # shellcheck source=scripts/unattended.sh
 . "$(dirname "${BASH_SOURCE[0]}")/unattended.sh"
 
-newest_run() {    # the folder under runs/ that was written to last
+newest_run() {    # the folder under runs/ with the newest file
     local file newest=
     shopt -s nullglob
     for file in runs/*/{config.yaml,metrics.jsonl,lock} runs/*/train/metrics.jsonl; do
@@ -23,17 +23,17 @@ newest_run() {    # the folder under runs/ that was written to last
     echo "${newest%/train}"
 }
 
-started() {    # when process $1 began, in clock ticks; nothing once it has ended, reaped by its parent or not
+started() {    # when process $1 started, in clock ticks; nothing once it has ended, even before its parent reaps it
     local stat
     { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
-    read -ra stat <<<"${stat##*) }"    # behind the name, which may hold blanks: the state, ..., as the 20th the start
+    read -ra stat <<<"${stat##*) }"    # the fields after the name, which may contain blanks: first the state, 20th the start
     [ "${stat[0]}" = Z ] || echo "${stat[19]}"
 }
 
-wait_for() {    # until process $1 has ended; a later process of the same number is not it
+wait_for() {    # until process $1 has ended, even if a later process reuses its number
     local first
     first=$(started "$1")
-    [ -n "$first" ] || say "there is no process $1: it has ended, or never was; the page is made now, of $run"
+    [ -n "$first" ] || say "no process $1: it has ended or never existed; writing the page of $run now"
     while [ -n "$first" ] && [ "$(started "$1")" = "$first" ]; do sleep 1; done
 }
 
@@ -44,8 +44,8 @@ case ${1:-} in
 esac
 [ $# -ge 1 ] && [ $# -le 3 ] || refuse "give PID [RUN [FILE]]; --help explains"
 pid=$1 run=${2:-$(newest_run)} file=${3:-}
-[[ $pid =~ ^[1-9][0-9]*$ ]] || refuse "$pid: not a process id; give the number that the run's process has"
-[ -n "$run" ] || refuse "there is no run under runs/: name its folder, $me $pid RUN"
+[[ $pid =~ ^[1-9][0-9]*$ ]] || refuse "$pid: not a process id; give the number of the run's process"
+[ -n "$run" ] || refuse "no run under runs/: give its folder, $me $pid RUN"
 [ -d "$run" ] || refuse "$run: no such folder; give the folder of a run, or of run_experiment.sh"
 file=${file:-$run/SAMPLES.md}
 [ -n "$foreground" ] || ! on_terminal || detach "$run/samples.log" --foreground "$pid" "$run" "$file"

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# An experiment without anybody watching: baseline probes, training, final probes, comparison, samples.
+# A whole experiment, unattended: baseline probes, training, final probes, comparison, samples.
 #
 #   STEPS=600 scripts/run_experiment.sh                  settings are variables, as for train_grpo.py
-#   OUT=runs/first STEPS=600 scripts/run_experiment.sh   the folder for everything; started again, it goes on where it stopped
+#   OUT=runs/first STEPS=600 scripts/run_experiment.sh   the folder for everything; called again, it continues where it stopped
 #   scripts/run_experiment.sh --foreground               stay on this terminal
-#   scripts/run_experiment.sh --brief                    the same, and say little here: all that is said goes to OUT/log.txt
+#   scripts/run_experiment.sh --brief                    the same with little output; all of it goes to OUT/log.txt
 #
-# On a terminal it checks the settings, then goes on without the terminal and prints its log and process id. Writes to OUT,
-# by default runs/<date>-experiment:
+# On a terminal it checks the settings, then continues without the terminal and prints its log and process id. Writes to OUT
+# (default: runs/<date>-experiment):
 #
-#   baseline-train.json baseline-heldout.json    probes before training: N_TASKS (40) training tasks, HELDOUT_TASKS (0 = all)
-#                                                held-out ones
+#   baseline-train.json baseline-heldout.json    probes before training: of N_TASKS (40) training tasks and HELDOUT_TASKS
+#                                                (0 = all) held-out tasks
 #   train/                                       the training run
 #   final-train.json final-heldout.json          the same probes with the adapter
 #   comparison-train.txt comparison-heldout.txt  gains with intervals, tasks gained and lost
-#   report.html curves/                          all of it on one page
+#   report.html curves/                          everything on one page
 #   SAMPLES.md                                   programs side by side, and what a rising mean can hide
 #
-# A stage whose file is there is not run again; training goes on from its last checkpoint. When a stage fails, the last line
-# names it and its exit code is this script's; 130, 143 and 129 mean stopped by Ctrl-C, kill and a closed terminal.
+# A stage whose file exists is skipped; training continues from its last checkpoint. If a stage fails, the last line names it and
+# this script exits with its code; 130, 143 and 129 mean stopped by Ctrl-C, kill and a closed terminal.
 set -euo pipefail
 # shellcheck source=scripts/unattended.sh
 . "$(dirname "${BASH_SOURCE[0]}")/unattended.sh"
@@ -29,8 +29,8 @@ case $mode in
     "" | --foreground | --brief | --detached) [ $# -le 1 ] || refuse "one argument at most; --help explains" ;;
     *) refuse "unknown argument $mode; it takes --foreground, --brief, --help, and settings as variables" ;;
 esac
-[ -z "${RESUME:-}" ] || refuse "RESUME is set: to go on with an experiment give its folder, OUT=..., and unset RESUME"
-if [ -n "${CACHE_DIR:-}" ]; then    # absolute, or the commands would put it under CACHE_DIR once more
+[ -z "${RESUME:-}" ] || refuse "RESUME is set: to continue an experiment give its folder, OUT=..., and unset RESUME"
+if [ -n "${CACHE_DIR:-}" ]; then    # an absolute OUT, which the commands do not put under CACHE_DIR again
     case ${OUT:-} in
         /*) ;;
         *) OUT=$(realpath -m -- "$CACHE_DIR")/artifacts/runs/${OUT:-$(date +%Y%m%d-%H%M%S)-experiment} ;;
@@ -42,7 +42,7 @@ run=$out/train
 again="OUT=$(printf %q "$out") $(printf %q "$0")"
 mkdir -p "$out" || refuse "OUT=$out: the folder cannot be made; choose another"
 
-last_checkpoint() {    # the folder of the run's latest complete checkpoint; nothing where there is none
+last_checkpoint() {    # the folder of the run's latest complete checkpoint; nothing without one
     local found
     shopt -s nullglob
     found=("$run"/checkpoints/{,permanent/}step_*/state.json)
@@ -51,18 +51,18 @@ last_checkpoint() {    # the folder of the run's latest complete checkpoint; not
         tail -n 1 | cut -d ' ' -f 2-
 }
 
-train() {    # train ARGUMENT...: begin, or go on; a resumed run knows its settings, so CONFIG must not be given again
+train() {    # train ARGUMENT...: start or resume; a resumed run has its own settings, so CONFIG must not be set
     if [ -n "$(last_checkpoint)" ]; then
         exec env -u CONFIG -u OUT RESUME="$run" "$python" "$root/train_grpo.py" "$@"
     fi
     OUT=$run exec "$python" "$root/train_grpo.py" "$@"
 }
 
-probe() {    # probe WHEN SPLIT: with the adapter where WHEN is final
+probe() {    # probe WHEN SPLIT: with the adapter if WHEN is final
     local file=$out/$1-$2.json
-    [ ! -s "$file" ] || { say "$1 probe, $2: $file is there"; return; }
+    [ ! -s "$file" ] || { say "$1 probe, $2: $file exists"; return; }
     local settings=("SPLIT=$2" "OUT=$file")
-    # TASK_NAMES are names of training tasks, so they choose among those alone, and need not be 40
+    # TASK_NAMES are training tasks: they choose the probed training tasks, and no held-out ones
     if [ "$2" = heldout ]; then
         settings+=("N_TASKS=${HELDOUT_TASKS:-0}" TASK_NAMES=)
     elif [ -z "${TASK_NAMES:-}" ]; then
@@ -72,7 +72,7 @@ probe() {    # probe WHEN SPLIT: with the adapter where WHEN is final
     run_stage "$1 probe, $2" env "${settings[@]}" "$python" "$root/run_probe.py"
 }
 
-asked() {    # the settings among the variables of this start, but for those that a resumed run may change too
+asked() {    # the settings in the environment, except those that a resumed run may change
     local name
     for name in HELDOUT_TASKS $(sed -n 's/^    \([a-z_0-9]*\): .* = setting(.*/\1/p' "$root/rl/settings/declared.py" | tr a-z A-Z); do
         case $name in OUT | RESUME | EVAL_EVERY | SAVE_EVERY | KEEP_LAST | MAX_HOURS | TRACKER) continue ;; esac
@@ -81,18 +81,18 @@ asked() {    # the settings among the variables of this start, but for those tha
     [ -z "${CONFIG:-}" ] || echo "CONFIG=$CONFIG $(cksum <"$CONFIG")"
 }
 
-same_as_before() {    # an experiment has one set of settings; its files would otherwise be taken for answers to another question
+same_as_before() {    # refuses other settings than the experiment was started with: its files would not belong together
     local changed
     [ -e "$out/asked" ] || { asked >"$out/asked.new" && mv "$out/asked.new" "$out/asked"; return; }
     changed=$(asked | diff "$out/asked" - | sed -n 's/^< \(.*\)/then \1/p; s/^> \(.*\)/now \1/p' | paste -s -d , - || true)
-    [ -z "$changed" ] || refuse "$out holds an experiment with other settings ($changed): choose another OUT, or ask for the same"
+    [ -z "$changed" ] || refuse "$out has an experiment with other settings ($changed): choose another OUT, or the same settings"
 }
 
 to() { local file=$1; shift; exec "$@" >"$file"; }    # to FILE COMMAND...
 
-# The lock goes to every process started from here, --detached too, and holds as long as one of them works in the folder.
+# Every process started from here inherits the lock, the detached one too, so it holds until the last of them ends.
 [ "$mode" = --detached ] || exec 9>>"$out/lock"
-flock -n 9 || refuse "another experiment works in $out; wait for it, or choose another OUT"
+flock -n 9 || refuse "another experiment is running in $out; wait for it, or choose another OUT"
 [ "$mode" != --brief ] || quiet=$out/log.txt
 if [ "$mode" != --detached ]; then
     same_as_before
@@ -104,12 +104,12 @@ say "process $$, folder $out"
 probe baseline train
 probe baseline heldout
 if [ -s "$out/adapter" ]; then
-    say "training: $out/adapter is there ($(<"$out/adapter"))"
+    say "training: finished ($(<"$out/adapter"))"
 else
-    # A run that ended before its first checkpoint cannot go on; it is kept, out of the way.
+    # A run that ended before its first checkpoint cannot be resumed; it is moved aside.
     [ -n "$(last_checkpoint)" ] || [ ! -e "$run" ] || mv "$run" "$run-without-checkpoint-$(date +%Y%m%d-%H%M%S)"
     here=$quiet
-    [ ! -t 1 ] || here=    # a terminal has training's bar
+    [ ! -t 1 ] || here=    # a terminal shows training's progress bar
     quiet=$here follow=yes run_stage training train
     adapter=$(last_checkpoint)
     echo "${adapter#"$out"/}" >"$out/adapter"

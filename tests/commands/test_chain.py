@@ -216,7 +216,7 @@ def test_started_again_with_other_settings_it_refuses(repo, root, out):
 def test_a_failing_stage_is_named_and_gone_on_from(repo, out, stage, name):
     """The last line names the stage, the exit code is the stage's, later stages do not run; started again it ends well."""
     failed = experiment(repo, out, FAIL=stage)
-    words = f"run_experiment.sh: stage '{name}' failed with exit code 7; to go on: OUT="
+    words = f"run_experiment.sh: stage '{name}' failed with exit code 7; to continue: OUT="
     assert failed.returncode == 7 and failed.stderr.splitlines()[-1].startswith(words)
     assert "no luck" in failed.stderr and calls(repo)[-1][0] == stage and not (out / "SAMPLES.md").exists()
 
@@ -258,7 +258,7 @@ def test_a_killed_chain_goes_on(repo, out):
     process.kill()
     process.wait(timeout=120)
     refused = experiment(repo, out)
-    assert refused.returncode == 2 and "another experiment works in" in refused.stderr
+    assert refused.returncode == 2 and "another experiment is running in" in refused.stderr
     for path in os.listdir("/proc"):
         if path.isdigit() and f"{out}/train" in environment(path):
             os.kill(int(path), signal.SIGKILL)
@@ -374,7 +374,7 @@ def test_ctrl_c_and_closing_in_the_foreground_save_first(repo, out, closed, code
     (["--forground"], {}, "unknown argument --forground"),
     (["--foreground", "x"], {}, "one argument at most"),
     ([], {"RESUME": "runs/x"}, "RESUME is set"),
-    (["--detached"], {}, "another experiment works in"),
+    (["--detached"], {}, "another experiment is running in"),
 ])
 def test_what_cannot_be_meant_is_refused(repo, out, arguments, more, words):
     """One line, exit code 2, and no command started."""
@@ -385,7 +385,7 @@ def test_what_cannot_be_meant_is_refused(repo, out, arguments, more, words):
 def test_help_is_the_comment_at_the_top(repo, out):
     """--help of both scripts explains itself and does nothing."""
     done = experiment(repo, out, "--help")
-    assert done.returncode == 0 and done.stdout.startswith("An experiment") and not out.exists()
+    assert done.returncode == 0 and done.stdout.startswith("A whole experiment") and not out.exists()
     assert samples(repo, "--help").stdout.startswith("Wait until")
 
 
@@ -454,7 +454,7 @@ def test_the_newest_run_is_taken_where_none_is_named(repo, tmp_path):
         os.utime(path, (1e9 - age, 1e9 - age))
     done = samples(repo, 2**22 + 1, cwd=home)    # beyond any process id
     assert done.returncode == 0, done.stderr
-    assert f"there is no process {2**22 + 1}: it has ended, or never was; the page is made now, of runs/new chain" in done.stdout
+    assert f"no process {2**22 + 1}: it has ended or never existed; writing the page of runs/new chain now" in done.stdout
     assert json.loads((repo / "calls").read_text())[1][0] == "runs/new chain"
     assert (home / "runs/new chain/SAMPLES.md").read_text() == "samples"
 

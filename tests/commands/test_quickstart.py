@@ -52,7 +52,7 @@ def test_quickstart_trains_compares_and_reports(clone):
 
     metrics = (out / "train" / "metrics.jsonl").stat().st_mtime_ns
     again = quickstart(clone)
-    assert again.returncode == 0 and "training: " in again.stdout and "is there" in again.stdout, again.stdout
+    assert again.returncode == 0 and "training: finished" in again.stdout and "exists" in again.stdout, again.stdout
     assert (out / "train" / "metrics.jsonl").stat().st_mtime_ns == metrics
 
 
