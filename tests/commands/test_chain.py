@@ -386,7 +386,7 @@ def test_help_is_the_comment_at_the_top(repo, out):
     """--help of both scripts explains itself and does nothing."""
     done = experiment(repo, out, "--help")
     assert done.returncode == 0 and done.stdout.startswith("A whole experiment") and not out.exists()
-    assert samples(repo, "--help").stdout.startswith("Wait until")
+    assert samples(repo, "--help").stdout.startswith("Wait for a run")
 
 
 def test_without_a_venv_python3_is_used(repo, out):
