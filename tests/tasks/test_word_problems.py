@@ -1,4 +1,4 @@
-"""Word problems from local files: what becomes of each row, what is refused, and the curriculum as a function of the step."""
+"""Word problems from local files: how rows become tasks, what is refused, and the order of the curriculum."""
 import json
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def problem(text="What is $1+1$?", level="Level 1", solution=r"It is $\boxed{2}$
 
 
 def math_folder(folder, **files):
-    """A folder as MATH has it; names are split__subject__number."""
+    """A folder laid out as MATH is; names are split__subject__number."""
     for name, row in files.items():
         lines(folder / (name.replace("__", "/") + ".json"), row)
     return str(folder)
@@ -45,7 +45,7 @@ def load(provider, *paths, **kwargs):
 # GSM8K
 
 def test_gsm8k_as_it_is_published(shared_dir):
-    """All rows; the test split is held out; each gold is its own answer in a well formed completion."""
+    """All rows load, the test split is held out, and each gold is right as the answer in a well-formed completion."""
     provided = load("gsm8k", str(shared_dir / "data/gsm8k"))
     tasks, held_out, left_out = provided.tasks, provided.held_out, provided.left_out
 
@@ -58,7 +58,7 @@ def test_gsm8k_as_it_is_published(shared_dir):
 
 
 def test_one_file_of_gsm8k(tmp_path):
-    """A file alone is trained on, unless it is named test; CRLF, blank lines and a byte order mark do not matter."""
+    """A single file is trained on unless it is named test; CRLF, blank lines and a byte order mark do not matter."""
     rows = "\ufeff" + json.dumps(gsm(1, "#### 1,234")), "", gsm(2, "#### -5"), "  ", ""
     provided = load("gsm8k", lines(tmp_path / "train.jsonl", *rows, end="\r\n"))
     tasks, held_out = provided.tasks, provided.held_out
@@ -67,29 +67,29 @@ def test_one_file_of_gsm8k(tmp_path):
     assert len(load("gsm8k", lines(tmp_path / "test.jsonl", *rows)).held_out) == 2
 
 
-def test_a_line_end_inside_of_a_text(tmp_path):
-    """JSON lines end at line feeds alone; U+2028 may stand in a question."""
+def test_a_unicode_line_end_inside_a_text(tmp_path):
+    """JSON lines end only at line feeds; a question may contain U+2028."""
     task, = load("gsm8k", lines(tmp_path / "train.jsonl", gsm("a\u2028b"))).tasks
 
     assert "a\u2028b" in task.text
 
 
 def test_all_bad_rows_are_named_together(tmp_path):
-    """With their lines, eight of them, and where the data can be had."""
+    """With their lines, up to eight of them, and where the data is published."""
     rows = [gsm(1), "{", {"question": "q"}, {"question": " ", "answer": "#### 1"}, gsm(2, "no mark"), "[1]", '"text"', "3",
             gsm(3, "#### 1.5"), gsm(4, "#### 1\n#### 2"), {"question": 5, "answer": "#### 1"}]
     with pytest.raises(InputError) as caught:
         load("gsm8k", lines(tmp_path / "train.jsonl", *rows))
     text = str(caught.value)
-    for part in ("10 rows cannot be used", "train.jsonl line 2: no JSON", "line 3: answer missing", "line 4: question missing, b",
-                 "line 6: no object", "and 2 more", "openai/grade-school-math"):
+    for part in ("10 rows cannot be used", "train.jsonl line 2: not JSON", "line 3: answer missing",
+                 "line 4: question missing, b", "line 6: not a JSON object", "and 2 more", "openai/grade-school-math"):
         assert part in text
 
 
 @pytest.mark.parametrize(("provider", "where"), [("gsm8k", "openai/grade-school-math"), ("svamp", "arkilpatel/SVAMP"),
                                                  ("math", "a copy of your own")])
 def test_missing_files_say_where_to_get_them(tmp_path, provider, where):
-    """No path, no such path, a folder without such files, a file without rows."""
+    """No path, a missing path, a folder without such files, a file without rows."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "blank.jsonl").write_text("\n\n")
     for path in ("", str(tmp_path / "none"), str(tmp_path / "empty"), str(tmp_path / "blank.jsonl")):
@@ -100,7 +100,7 @@ def test_missing_files_say_where_to_get_them(tmp_path, provider, where):
 # SVAMP and files like it
 
 def test_svamp(tmp_path):
-    """Body and question make the text; a whole float is a whole number; a list and lines, with or without ids, are one."""
+    """The text is body and question; a whole float is a whole number; a list and lines, with or without ids, are the same."""
     rows = [{"ID": "chal-1", "Body": "Ann has 5 pens.", "Question": "How many are left?", "Type": "-", "Answer": 3.0},
             {"question": "Two and a half plus one?", "answer": "3.5"}, {"id": 7, "question": "1+1", "answer": 2}]
     want = [("svamp/chal-1", "Ann has 5 pens. How many are left?", "3"), (None, "Two and a half plus one?", "3.5"),
@@ -112,10 +112,10 @@ def test_svamp(tmp_path):
 
 
 def test_svamp_rows_that_cannot_be_used(tmp_path):
-    """An id twice, and answers that are none."""
+    """A repeated id, and missing or bad answers."""
     rows = [{"ID": "a", "Question": "q", "Answer": 1}, {"ID": "a", "Question": "r", "Answer": 2}, {"Question": "q"},
             {"Question": "q", "Answer": True}, {"Question": "q", "Answer": " "}, {"Question": "q", "Answer": 1, "Body": 3}]
-    with pytest.raises(InputError, match="5 rows .*line 2: the id svamp/a was there before, in .* line 1; .*line 3: answer is "
+    with pytest.raises(InputError, match="5 rows .*line 2: the id svamp/a was used before, in .* line 1; .*line 3: answer is "
                                          "missing.*line 4: .*line 5: .*line 6: body"):
         load("svamp", lines(tmp_path / "rows.jsonl", *rows))
 
@@ -123,7 +123,7 @@ def test_svamp_rows_that_cannot_be_used(tmp_path):
 # MATH, on problems of our own
 
 def test_math_by_level(tmp_path):
-    """Levels are chosen; figures, other and unknown levels are left out and counted; test is held out; the last box is gold."""
+    """Chosen levels; figures, other and unknown levels are left out and counted; test is held out; the last box is gold."""
     folder = math_folder(
         tmp_path, train__algebra__1=problem(), train__algebra__2=problem("Two thirds of 4?", "Level 2", r"\boxed{\frac{8}{3}}"),
         train__geometry__3=problem("[asy] draw(); [/asy] How long?"), train__algebra__4=problem("Three?", "Level 5"),
@@ -136,13 +136,13 @@ def test_math_by_level(tmp_path):
     assert {(task.name, task.answer, task.level) for task in tasks} == {
         ("math/train/algebra/1", "2", 1), ("math/train/algebra/2", r"\frac{8}{3}", 2), ("math/test/algebra/1", "5", 1)}
     assert held_out == {"math/test/algebra/1"}
-    assert left_out == {"figure": 1, "other level": 1, "level unknown": 1, "held out too": 1}
+    assert left_out == {"figure": 1, "other level": 1, "level unknown": 1, "repeats a held-out problem": 1}
     whole = load("math", folder, levels=(1, 2), whole_answers=True)
     assert {task.name for task in whole.tasks} == {"math/train/algebra/1"} | held_out
 
 
 def test_math_as_lines(tmp_path):
-    """Rows with a level in digits and their own id, whose split tells what is held out."""
+    """Rows with the level in digits and an id, in which the split says what is held out."""
     rows = [{**problem(level=3), "unique_id": "test/algebra/1.json"}, {**problem("B?", "4"), "unique_id": "train/algebra/2.json"}]
     provided = load("math", lines(tmp_path / "math.jsonl", *rows))
     tasks, held_out = provided.tasks, provided.held_out
@@ -153,13 +153,13 @@ def test_math_as_lines(tmp_path):
 
 
 def test_math_that_cannot_be_used(tmp_path):
-    """All at once: no box, an unclosed one, an empty one, fields missing, no JSON; and levels that are none."""
+    """No box, an unclosed or empty one, missing fields, bad JSON, all named at once; and bad levels."""
     (tmp_path / "train").mkdir()
     (tmp_path / "train/9.json").write_text("{")
     folder = math_folder(tmp_path, train__1=problem(solution="2"), train__2=problem(solution=r"\boxed{2"),
                          train__3={"problem": "p"}, train__4=problem(solution=r"\boxed{ }"),
                          train__5={"problem": "p", "solution": r"\boxed{1}"})
-    with pytest.raises(InputError, match=r"6 rows .*train/9.json: no JSON.*train/1.json: its solution.*train/2.json: its .*"
+    with pytest.raises(InputError, match=r"6 rows .*train/9.json: not JSON.*train/1.json: its solution.*train/2.json: its .*"
                                          r"train/3.json: solution missing.*train/4.json: its.*train/5.json: level is missing"):
         load("math", folder)
     for levels in ([0], [6, 1], []):
@@ -169,7 +169,7 @@ def test_math_that_cannot_be_used(tmp_path):
         load("math", folder, levels=9)
     with pytest.raises(InputError, match="math: TASKS_FILE is not set; the data is"):
         load("math", "")
-    with pytest.raises(InputError, match="no problem is left of 1"):
+    with pytest.raises(InputError, match="none of its 1 problems is left"):
         load("math", lines(tmp_path / "one.jsonl", problem()), levels=[5])
 
 
@@ -177,7 +177,7 @@ def test_math_that_cannot_be_used(tmp_path):
     ("Factor $x^2+2x+1$.", True), ("Consider it. Expand $(x+1)^2$.", True), ("Write it in lowest terms.", True),
     ("What is the greatest common factor of 4 and 6?", False), ("The scale factor is 2. How far?", False), ("Solve.", False)])
 def test_tasks_that_ask_for_a_form(tmp_path, text, asks):
-    """Where the form is the question, the same value in another form is no answer."""
+    """If the text asks for a form, the same value in another form is wrong."""
     task, = load("math", lines(tmp_path / "math.jsonl", problem(text, 1, r"\boxed{(x+1)^2}"))).tasks
 
     assert task.same_form == asks and task.metadata["same_form"] == asks
@@ -187,7 +187,7 @@ def test_tasks_that_ask_for_a_form(tmp_path, text, asks):
 # Prompts
 
 def test_prompts_share_their_beginning():
-    """One system message for all problems, which asks for the block and the box; the hint stands with the problem."""
+    """All problems share one system message, which asks for the block and the box; the style hint follows the problem."""
     one, two = TextTask("a", "How many?", "1", "gsm8k"), TextTask("b", "Solve.", "2", "math", 3)
 
     assert one.messages()[0] == two.messages(style_hint=True)[0] and one.messages()[1] == {"role": "user", "content": "How many?"}
@@ -209,7 +209,7 @@ def curriculum(sizes, stage_steps):
 
 @given(st.lists(st.integers(8, 13), min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**31))
 def test_the_curriculum_goes_through_every_pool_in_epochs(sizes, tasks_per_step, stage_steps, seed):
-    """Open pools take turns; each pool gives all its tasks before one comes again, and no step holds one twice."""
+    """Open pools take turns; each pool gives all its tasks before any repeats, and no step has a task twice."""
     plan = curriculum(sizes, stage_steps)
     steps = [plan.batch(step, tasks_per_step, seed) for step in range(30)]
     drawn = [index for batch in steps for index in batch]
@@ -226,17 +226,17 @@ def test_the_curriculum_goes_through_every_pool_in_epochs(sizes, tasks_per_step,
 
 
 def test_the_curriculum_is_a_function_of_the_step():
-    """Nothing is carried from step to step: any order of asking, another object and another process give the same."""
+    """There is no state: any order of calls, another object and another process give the same tasks."""
     plan = curriculum([20, 20], 2)
     forward = [plan.batch(step, 4, 7) for step in range(20)]
 
     assert [curriculum([20, 20], 2).batch(step, 4, 7) for step in reversed(range(20))] == forward[::-1]
     assert forward != [plan.batch(step, 4, 8) for step in range(20)]
-    assert forward[0] == [13, 7, 11, 19], "from another process; a resumed run goes on with the same tasks"
+    assert forward[0] == [13, 7, 11, 19], "as in another process, so a resumed run goes on with the same tasks"
 
 
 def test_the_curriculum_from_files(tmp_path):
-    """GSM8K alone at first, then the lowest level in turn, then both; nothing that is held out; what lacks is said."""
+    """GSM8K alone at first, then also the lowest level, then both; nothing held out; missing parts are named."""
     gsm_folder = lines(tmp_path / "gsm/train.jsonl", *[gsm(n) for n in range(20)]).removesuffix("/train.jsonl")
     lines(tmp_path / "gsm/test.jsonl", gsm("other"))
     rows = [problem(f"{level}/{n}", level) for level in (2, 1) for n in range(10)]
@@ -252,7 +252,7 @@ def test_the_curriculum_from_files(tmp_path):
     assert len(chosen) == 41 and len(chosen.in_training) == 40, "what is held out has an index, and is not trained on"
     with pytest.raises(InputError, match="TASKS_PER_STEP=6 needs 12 problems .* 10 of math, 10 of math"):
         plan.order(0, 6, 0)
-    with pytest.raises(InputError, match="no problem to train on of level 3"):
+    with pytest.raises(InputError, match="no training problem of level 3"):
         load("gsm8k_math_curriculum", gsm_folder, math_file, levels=[1, 3])
     with pytest.raises(InputError, match="a number for 'stage_steps', not 'many'"):
         load("gsm8k_math_curriculum", gsm_folder, math_file, stage_steps="many")
