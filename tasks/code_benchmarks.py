@@ -1,28 +1,28 @@
-"""HumanEval and MBPP, from the files in which they are published: problems to measure on, all of them held out of training.
+"""HumanEval and MBPP from their published files: problems for evaluation, all held out of training.
 
     TASKS=humaneval SPLIT=heldout TASKS_FILE=HumanEval.jsonl.gz python run_probe.py
     TASKS=mbpp SPLIT=heldout TASKS_FILE=sanitized-mbpp.json python run_probe.py
 
-The datasets' own checks compare inside the process that ran the answer, where the answer could have changed what `==` means.
-So they are not used on answers. Their inputs are recorded instead: the dataset's own solution runs in the sandbox under the
-dataset's own tests (which it has to pass), and what each call was given becomes a case. From there on it is as with every
-other task: the solution's answers are the expected ones, and values are compared outside. Random tests draw with a fixed
-seed. The cases do not depend on CASE_SEED, so a probe's second cases are its first ones over again.
+The datasets' own checks compare in the process that ran the answer, where the answer could have redefined `==`, so answers are
+not graded by them. Instead their inputs are recorded: the dataset's solution runs in the sandbox under the dataset's tests
+(which it must pass), and the arguments of each call become a case. From there on these tasks are like all others: the
+solution's results are the expected ones, and values are compared outside. Random tests use a fixed seed. The cases do not
+depend on CASE_SEED, so a probe's second cases repeat its first ones.
 
-A problem's preamble holds what the dataset lets answers lean on: HumanEval's prompt above the function (imports, helpers),
-MBPP's test imports. MBPP's text does not name the function, so its prompt shows the tests, as is customary: unlike elsewhere
-the model sees the cases it is graded on.
+A problem's preamble holds what the dataset lets answers use: HumanEval's prompt above the function (imports, helpers), MBPP's
+test imports. MBPP's text does not name the function, so its prompt shows the tests, as is customary; the model therefore sees
+the cases it is graded on, unlike in other tasks.
 
-An adapter turns values without a plain form into plain ones (complex numbers) and does to the answer what all tests of the
-problem do before they compare: `set(f(x)) == ...`, `tuple(f(x)) == ...`, or `assert f(x)`, which takes any truth. The
-tolerance of `math.isclose(f(x), ..., rel_tol=...)` holds too. What remains is judged differently from the dataset's check:
-- floats may be off by 1e-6 of the expected value where a test says `==`, or by that instead of 1e-6 (HumanEval/2, /4);
-- a list may stand for a tuple, True for 1, 2.0 for 2, also where a test says `is True` (HumanEval/72);
-- the solution's answer is the only right one, where a test takes several: any root of the polynomial in HumanEval/32;
-- an answer has to be a plain value, so an iterator or an object of a class of its own is wrong wherever it is compared;
-- a completion has to be the whole function, and imports no module but those that the sandbox knows;
-- each case has CASE_SECONDS. An MBPP test in which the solution itself needs more is left out (the second of MBPP/123);
-- at most 128 different inputs a problem are used; both files stay below."""
+An adapter makes complex numbers plain values, and applies to the answer whatever all tests of the problem apply before they
+compare: `set(f(x)) == ...`, `tuple(f(x)) == ...`, or `assert f(x)`, which accepts any true value. The tolerance of
+`math.isclose(f(x), ..., rel_tol=...)` applies too. Other differences from the datasets' checks:
+- floats may be off by 1e-6 of the expected value even where a test uses `==` or an absolute 1e-6 (HumanEval/2, /4);
+- a list may replace a tuple, True 1, and 2.0 2, even where a test uses `is True` (HumanEval/72);
+- only the solution's answer is right, even where a test accepts several: any root of the polynomial in HumanEval/32;
+- an answer must be a plain value, so an iterator or an object of a user-defined class is wrong wherever it is compared;
+- a completion must be the whole function, and may import only the modules that the sandbox allows;
+- each case has CASE_SECONDS. An MBPP test in which the solution itself takes longer is left out (the second of MBPP/123);
+- at most 128 different inputs are used per problem; both files stay below that."""
 
 import ast
 import gzip
@@ -65,7 +65,7 @@ It has to pass these tests:
 
 Answer with the function only, in one ```python block."""
 
-# Stands before the answer and holds on to the builtins it needs, since answers give names like `set` to things of their own.
+# Comes before the answer and binds the builtins that it needs, since answers may redefine names like `set`.
 TO_PLAIN = """\
 def _plain(value, type=type, complex=complex, kinds=(list, tuple)):
     if type(value) is complex:
@@ -83,7 +83,7 @@ def _adapted(function, view={view}):
     return lambda positional, named: _plain(view(function(*_real(positional), **named)))
 """
 
-# A missing function leaves nothing to call, which the sandbox then says.
+# If the function is missing there is nothing to call, which the sandbox reports.
 ADAPTER = """
 try:
     {adapted} = _adapted({entry_point})
@@ -91,7 +91,7 @@ except NameError:
     pass
 """
 
-# The tests run in a copy of the namespace, so that the solution's calls of itself are not recorded.
+# The tests run in a copy of the namespace, so that the solution's recursive calls are not recorded.
 RECORDER = """
 def _record(test):
     import copy, random
@@ -108,31 +108,31 @@ def _record(test):
 @register_data_provider("humaneval", thinking=False)
 def provide_humaneval(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """The problems of a HumanEval file, all held out of training."""
-    return provide(tasks_file, "humaneval", HUMANEVAL, humaneval_task)
+    return provide(tasks_file, "humaneval", HUMANEVAL, make=humaneval_task)
 
 
 @register_data_provider("mbpp", thinking=False)
 def provide_mbpp(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """The problems of a sanitized MBPP file, all held out of training."""
-    return provide(tasks_file, "mbpp", MBPP, mbpp_task)
+    return provide(tasks_file, "mbpp", MBPP, make=mbpp_task)
 
 
-def provide(tasks_file: str, provider: str, fields: dict, make: Callable[[dict], Task]):
-    """Every row of the file as a task; InputError names all rows that cannot be one."""
+def provide(tasks_file: str, provider: str, fields: dict, make: Callable[[dict], Task]) -> tuple[list[Task], frozenset[str]]:
+    """(a task for every row of the file, the names of all); InputError names all bad rows."""
     tasks, problems = [], []
     for number, row in enumerate(read_rows(tasks_file, provider, fields), 1):
         if wrong := [name for name, kind in fields.items() if not isinstance(row.get(name), kind)]:
-            problems.append(f"row {number}: {', '.join(wrong)} missing or of another type")
+            problems.append(f"row {number}: {', '.join(wrong)} missing or of the wrong type")
             continue
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")     # "\w" in the datasets' strings is no news
+                warnings.simplefilter("ignore")     # of "\w" and the like in the datasets' strings
                 tasks.append(make(row))
         except (SyntaxError, ValueError, TypeError) as error:
             problems.append(f"{row['task_id']}: {error}")
     names = frozenset(task.name for task in tasks)
     if len(names) < len(tasks):
-        problems.append(f"{len(tasks) - len(names)} names stand there twice")
+        problems.append(f"{len(tasks) - len(names)} names occur twice")
     if problems:
         more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
         raise InputError(f"TASKS_FILE={tasks_file}: {'; '.join(problems[:8])}{more}. {expected_file(provider, fields)}")
@@ -140,13 +140,13 @@ def provide(tasks_file: str, provider: str, fields: dict, make: Callable[[dict],
 
 
 def expected_file(provider, fields):
-    """What TASKS_FILE should be, for errors."""
+    """A description of the expected TASKS_FILE, for errors."""
     return (f"Set TASKS_FILE to a file of problems for TASKS={provider}, with the fields {', '.join(fields)}; it is published as "
             f"{PUBLISHED[provider]}")
 
 
 def read_rows(tasks_file: str, provider: str, fields: dict) -> list[dict]:
-    """The objects in a file of JSON lines or with one JSON list, gzipped or not."""
+    """The objects in a file of JSON lines or of one JSON list, gzipped or not."""
     if not tasks_file:
         raise InputError(f"TASKS_FILE is not set. {expected_file(provider, fields)}")
     try:
@@ -156,23 +156,23 @@ def read_rows(tasks_file: str, provider: str, fields: dict) -> list[dict]:
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InputError(f"TASKS_FILE={tasks_file} cannot be read: {error}. {expected_file(provider, fields)}") from error
     if not rows or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"TASKS_FILE={tasks_file} holds no rows, or something else. {expected_file(provider, fields)}")
+        raise InputError(f"TASKS_FILE={tasks_file} has no rows, or bad ones. {expected_file(provider, fields)}")
     return rows
 
 
 def humaneval_task(row: dict) -> Task:
-    """One HumanEval problem; ValueError where its solution lacks the entry point."""
+    """One HumanEval problem; ValueError if its solution does not define the entry point."""
     reference = row["prompt"] + row["canonical_solution"]
     function = definition(reference, row["entry_point"])
     first = min(node.lineno for node in (function, *function.decorator_list))
     return benchmark_task(
-        row["task_id"], row["prompt"], function, reference, preamble="".join(row["prompt"].splitlines(True)[:first - 1]),
-        tests=[f"{row['test']}\ncheck(candidate)\n"], tested="candidate",
-        request=HUMANEVAL_REQUEST.format(prompt=row["prompt"].strip("\n")))
+        name=row["task_id"], text=row["prompt"], function=function, reference=reference,
+        preamble="".join(row["prompt"].splitlines(True)[:first - 1]), tests=[f"{row['test']}\ncheck(candidate)\n"],
+        tested="candidate", request=HUMANEVAL_REQUEST.format(prompt=row["prompt"].strip("\n")))
 
 
 def mbpp_task(row: dict) -> Task:
-    """One MBPP problem; ValueError where its tests call none of its functions, or several."""
+    """One MBPP problem; ValueError unless its tests call exactly one of its functions."""
     imports, called = "\n".join(row["test_imports"]), names_called("\n".join(row["test_list"]))
     defined = {node.name for node in ast.parse(row["code"]).body if isinstance(node, ast.FunctionDef)}
     if len(defined & called) != 1:
@@ -180,11 +180,13 @@ def mbpp_task(row: dict) -> Task:
     function = definition(row["code"], *defined & called)
     tests = "\n".join(filter(None, [imports, *row["test_list"]]))
     return benchmark_task(
-        f"MBPP/{row['task_id']}", row["prompt"], function, row["code"], preamble=f"{imports}\n", tests=row["test_list"],
-        tested=function.name, request=MBPP_REQUEST.format(prompt=row["prompt"].strip(), tests=tests))
+        name=f"MBPP/{row['task_id']}", text=row["prompt"], function=function, reference=row["code"], preamble=f"{imports}\n",
+        tests=row["test_list"], tested=function.name,
+        request=MBPP_REQUEST.format(prompt=row["prompt"].strip(), tests=tests))
 
 
-def benchmark_task(name, text, function: ast.FunctionDef, reference, preamble, tests: Sequence[str], tested, request) -> Task:
+def benchmark_task(*, name: str, text: str, function: ast.FunctionDef, reference: str, preamble: str, tests: Sequence[str],
+                   tested: str, request: str) -> Task:
     """A task from one problem; `tested` is the function's name in the tests."""
     view, relative = leniency("\n".join(tests), tested)
     preamble = TO_PLAIN.format(view=view) + preamble
@@ -194,7 +196,7 @@ def benchmark_task(name, text, function: ast.FunctionDef, reference, preamble, t
         name=name, text=text, signature=f"def {function.name}({ast.unparse(function.args)}){returns}:", reference=reference,
         examples=(), generate=None, scalar=False, request=request, preamble=preamble, relative=relative,
         adapter=ADAPTER.format(adapted=ADAPTED, entry_point=function.name),
-        record=lambda sandbox: record(sandbox, recorder, tests))
+        record=lambda sandbox: record_inputs(sandbox, recorder, tests))
 
 
 def definition(source: str, name: str) -> ast.FunctionDef:
@@ -206,13 +208,13 @@ def definition(source: str, name: str) -> ast.FunctionDef:
 
 
 def names_called(source: str) -> set[str]:
-    """Names of all functions that a source calls by name."""
+    """All names that a source calls as functions."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return {call.func.id for call in calls if isinstance(call.func, ast.Name)}
 
 
 def leniency(tests: str, tested: str) -> tuple[str, float]:
-    """(what all asserts do to an answer before they compare it, as source; how far off a float may be)."""
+    """(source of what all asserts apply to an answer before they compare it, relative tolerance of floats)."""
     asserts = [node.test for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Assert)]
     found = {_leniency_of(test, tested) for test in asserts if tested in names_called(ast.unparse(test))}
     return found.pop() if len(found) == 1 else ("lambda answer: answer", RELATIVE)
@@ -238,39 +240,39 @@ def _constants(keywords, name):
     return [keyword.value.value for keyword in keywords if keyword.arg == name and isinstance(keyword.value, ast.Constant)]
 
 
-def record(sandbox, recorder: str, tests: Sequence[str]) -> list[tuple]:
-    """The different inputs that the tests give to the solution, as (positional, named) for the adapter."""
-    calls = [call for suite in _recorded(sandbox, recorder, tests) for answer in suite.expected for call in answer]
+def record_inputs(sandbox, recorder: str, tests: Sequence[str]) -> list[tuple]:
+    """The different inputs that the tests give the solution, as (positional, named) for the adapter."""
+    calls = [call for suite in _run_tests(sandbox, recorder, tests) for answer in suite.expected for call in answer]
     if not calls:
         raise SandboxError("its tests never call the function")
-    cases = {repr(call): tuple(_thawed(part) for part in call) for call in calls}
+    cases = {repr(call): tuple(_with_sets(part) for part in call) for call in calls}
     return list(cases.values())[:MAX_CASES]
 
 
-def _recorded(sandbox, recorder, tests):
+def _run_tests(sandbox, recorder, tests):
     try:
         return [sandbox.expect(recorder, "_record", [(test,) for test in tests])]
     except ReferenceFails as failure:
         if failure.verdict != "timeout" or len(tests) == 1:
             raise
-    # One by one, so that a test which takes too long is lost alone.
-    found, late = [], None
+    # One by one, so that only a test that takes too long is lost.
+    suites, late = [], None
     for test in tests:
         try:
-            found.append(sandbox.expect(recorder, "_record", [(test,)]))
+            suites.append(sandbox.expect(recorder, "_record", [(test,)]))
         except ReferenceFails as failure:
             if failure.verdict != "timeout":
                 raise
             late = failure
-    if not found:
+    if not suites:
         raise late
-    return found
+    return suites
 
 
-def _thawed(value):
-    """With the sets that the sandbox gives back frozen, because they may lie in others, as sets."""
+def _with_sets(value):
+    """The value with sets again; the sandbox returns them frozen, since they may be elements of others."""
     if isinstance(value, frozenset):
         return set(value)
     if isinstance(value, dict):
-        return {key: _thawed(item) for key, item in value.items()}
-    return type(value)(map(_thawed, value)) if isinstance(value, list | tuple) else value
+        return {key: _with_sets(item) for key, item in value.items()}
+    return type(value)(map(_with_sets, value)) if isinstance(value, list | tuple) else value

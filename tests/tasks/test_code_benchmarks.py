@@ -1,6 +1,6 @@
 """HumanEval and MBPP: cases are recorded from the datasets' own tests, and verdicts agree with the datasets' own checks.
 
-The oracle is the dataset's check, run in this process on programs of ours. The published files are used where they are.
+The oracle is the dataset's check, run in this process on programs of ours. Some tests need the published files.
 """
 import copy
 import gzip
@@ -61,7 +61,7 @@ def verdict(box, task, code):
 # Recording
 
 def test_the_inputs_are_what_the_tests_give(box, tmp_path):
-    """In order, none twice, as they were before the call, by position or by name, and none of the solution's own calls."""
+    """In order, without duplicates, as they were before the call, by position or name, and no recursive calls."""
     task, = load(tmp_path, humaneval_row(
         "    if not x: return y\n    return f(x[1:], y) + x.pop()\n",
         "assert candidate([1, 2]) == 4\nfor n in (5, 5, 6):\n    assert candidate([n], y=n) == 2 * n\nassert f([7]) == 7\n"
@@ -71,8 +71,8 @@ def test_the_inputs_are_what_the_tests_give(box, tmp_path):
         (([1, 2],), {}), (([5],), {"y": 5}), (([6],), {"y": 6}), (([True],), {}), (([1],), {})])
 
 
-def test_recording_keeps_what_the_solution_changes_and_skips_its_own_calls(box, tmp_path):
-    """MBPP's tests call the function by its name, as the solution does itself; only their calls count, as they were."""
+def test_recording_copies_inputs_and_skips_recursive_calls(box, tmp_path):
+    """MBPP's tests call the function by its name, as the solution does itself; only their calls count, unmodified."""
     task, = load(tmp_path, mbpp_row("def f(x):\n    return len(x) and 1 + f({k: x.pop(k) for k in list(x)[1:]})",
                                     "assert f({1: [2], 3: []}) == 2", "assert f({}) == 0"))
 
@@ -80,7 +80,7 @@ def test_recording_keeps_what_the_solution_changes_and_skips_its_own_calls(box, 
 
 
 def test_inputs_arrive_as_the_tests_made_them(box, tmp_path):
-    """Sets, complex numbers and what holds them are, for the answer, what they are for the dataset's check."""
+    """Sets, complex numbers and containers of them reach the answer as they reach the dataset's check."""
     kinds = "def f(x):\n    return [type(x).__name__, repr(x)]"
     task, = load(tmp_path, mbpp_row(kinds, *(f"assert f({x})[0]" for x in (
         "{3}", "2j", "[(1+2j, 'a')]", "{'a': {1}}", "(1, [2.5, None])", "float('inf')", "10**30"))))
@@ -93,7 +93,7 @@ def test_inputs_arrive_as_the_tests_made_them(box, tmp_path):
 
 
 def test_random_tests_give_the_same_cases_every_time(box, tmp_path):
-    """The global generator is seeded for each recording, so grades of two runs compare."""
+    """The global generator is seeded for each recording, so grades of two runs are comparable."""
     task, = load(tmp_path, humaneval_row("    return x\n", "import random\nfor _ in range(20):\n"
                                          "    x = random.randint(0, 10**9)\n    assert candidate(x) == x"))
     first = task.record(box)
@@ -102,7 +102,7 @@ def test_random_tests_give_the_same_cases_every_time(box, tmp_path):
 
 
 def test_many_cases_are_capped(box, tmp_path):
-    """A file with a long loop makes a suite of a bounded size."""
+    """A test with a long loop makes a suite of bounded size."""
     task, = load(tmp_path, humaneval_row("    return x\n", "for x in range(1000):\n    assert candidate(x) == x"))
 
     assert [arguments for arguments, _ in task.record(box)] == [(x,) for x in range(128)]
@@ -112,7 +112,7 @@ SLOW = "def f(x):\n    while x < 0: pass\n    return x"
 
 
 def test_a_test_that_takes_too_long_is_left_out(tmp_path):
-    """The solution has CASE_SECONDS as answers have; where it needs more, the other tests of the problem remain."""
+    """The solution has CASE_SECONDS, as answers do; if it needs more for one test, the problem's other tests remain."""
     task, hopeless = load(tmp_path, mbpp_row(SLOW, "assert f(1) == 1", "assert f(-1) == 1", "assert f(2) == 2"),
                           mbpp_row(SLOW, "assert f(-1) == 1", "assert f(-2) == 1", number=2))
     task, hopeless = sorted((task, hopeless), key=lambda task: task.name)
@@ -129,8 +129,8 @@ def test_a_test_that_takes_too_long_is_left_out(tmp_path):
     ("import os\ndef f(x):\n    return x", "assert f(1) == 1", "'os' cannot be imported"),
     ("def f(x):\n    return x", "assert 1 or f(1)", "never call"),
 ])
-def test_what_cannot_be_expressed_is_refused_by_name(box, tmp_path, code, test, why):
-    """A solution that fails its own tests and a value that cannot travel stop the run before it starts, never a grade."""
+def test_problems_that_cannot_be_graded_are_named(box, tmp_path, code, test, why):
+    """A solution that fails its own tests, or a value that cannot be transferred, stops the run before it starts."""
     fine = mbpp_row("def f(x):\n    return x", "assert f(1) == 1")
     tasks = load(tmp_path, fine, mbpp_row(code, test, number=2), mbpp_row(code, test, number=3))
 
@@ -140,7 +140,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(box, tmp_path, code, test, 
 
 
 def test_nothing_runs_for_tasks_that_are_not_chosen(tmp_path):
-    """Choosing tasks reads the file only; what fails elsewhere in it is no concern of this run."""
+    """Choosing tasks only reads the file; failures of other problems do not matter."""
     rows = [mbpp_row("def f(x):\n    return 1 / 0", "assert f(1) == 1", number=n) for n in range(5)]
 
     assert [task.name for task in load(tmp_path, *rows, task_names="MBPP/3")] == ["MBPP/3"]
@@ -150,7 +150,7 @@ def test_nothing_runs_for_tasks_that_are_not_chosen(tmp_path):
 # Verdicts
 
 def own_check(row, code) -> bool:
-    """What the dataset's own check says of a program of ours."""
+    """Whether the dataset's own check accepts a program of ours."""
     scope = {}
     try:
         if "entry_point" in row:
@@ -200,7 +200,7 @@ AGREE = [
     (["f(1) == 2", "math.isclose(f(2), 2, rel_tol=0.01)"], PLAIN, 1e-6),
 ])
 def test_leniency_is_what_all_asserts_share(asserts, view, relative):
-    """One stricter assert makes the whole problem strict; what is not about the answer does not count."""
+    """One stricter assert makes the whole problem strict; asserts that are not about the answer do not count."""
     assert leniency("\n".join(f"assert {test}" for test in asserts), "f") == (view, relative)
 
 
@@ -214,7 +214,7 @@ def test_verdicts_are_those_of_the_datasets_own_check(box, tmp_path, row, code, 
 
 FLOAT = mbpp_row("def f(x):\n    return [x / 3, x > 0]", "assert f(1) == [1 / 3, True]")
 IS = humaneval_row("    return x > 0\n", "assert candidate(2) is True\nassert candidate(-2) is False")
-DIFFER = [      # program, right here
+DIFFER = [      # row, program, whether it is right here
     (HELPED, "class f:\n    def __init__(self, x): pass\n    def __eq__(self, other): return True", False),
     (SET, "def set(x): return 1\ndef f(x): return list(x)", True),
     (TUPLE, "list = tuple = type = len = None\ndef f(x):\n    x.sort()\n    return x", True),
@@ -224,16 +224,16 @@ DIFFER = [      # program, right here
 
 
 @pytest.mark.parametrize("row, code, right", DIFFER)
-def test_where_verdicts_differ_it_is_on_purpose(box, tmp_path, row, code, right):
-    """Answers that bend `==` are wrong; redefined builtins, rounding, tuples for lists and 1 for True do not matter."""
+def test_verdicts_that_differ_on_purpose(box, tmp_path, row, code, right):
+    """Answers that redefine `==` are wrong; redefined builtins, rounding, tuples for lists and 1 for True do not matter."""
     task, = load(tmp_path, row)
 
     assert (verdict(box, task, code) == "pass") is right
     assert own_check(row, code) is not right
 
 
-def test_the_answer_may_lean_on_the_prompt_but_is_scored_alone(box, tmp_path):
-    """Helpers and imports above the function are there to use; style is that of the answer's own code."""
+def test_the_answer_may_use_the_prompt_but_is_scored_alone(box, tmp_path):
+    """Helpers and imports above the function are available; style is that of the answer's own code."""
     task, = load(tmp_path, HELPED)
     code = "from __future__ import annotations\ndef f(x: Unknown) -> int:\n    return abs(helper(int(x)))\n"
     grade, = ProgramGrader(box, [task], 0.5, 0).grade([Completion(task, f"Here:\n```python\n{code}```")])
@@ -242,8 +242,8 @@ def test_the_answer_may_lean_on_the_prompt_but_is_scored_alone(box, tmp_path):
     assert (grade.style, grade.depth, grade.pure) == (score_style(code, "f", scalar=False)[:2] + (True,)) and grade.depth == 3
 
 
-def test_a_missing_function_is_said_to_be_missing(box, tmp_path):
-    """The adapter does not turn it into an exception, and a cut answer stays a syntax error."""
+def test_a_missing_function_is_reported_as_missing(box, tmp_path):
+    """The adapter does not turn it into an exception, and a truncated answer stays a syntax error."""
     task, = load(tmp_path, HELPED)
 
     assert [verdict(box, task, code) for code in ("def g(x): return x + 1", "x = 1", "def f(x):", "def f(x):\n    return (")
@@ -253,7 +253,7 @@ def test_a_missing_function_is_said_to_be_missing(box, tmp_path):
 # The prompt
 
 def test_humaneval_asks_to_complete_the_prompt(tmp_path):
-    """The prompt is shown as it is published, once, and nothing of the tests is."""
+    """The published prompt is shown once, and nothing of the tests."""
     task, = load(tmp_path, HELPED)
     said = messages(task, ())[1]["content"]
 
@@ -264,7 +264,7 @@ def test_humaneval_asks_to_complete_the_prompt(tmp_path):
 
 
 def test_mbpp_shows_text_and_tests(tmp_path):
-    """The text does not name the function, so the tests are shown, with what they import; the solution is not."""
+    """The text does not name the function, so the tests are shown, with their imports; the solution is not."""
     task, = load(tmp_path, CLOSE)
     said = messages(task, ())[1]["content"]
 
@@ -275,8 +275,8 @@ def test_mbpp_shows_text_and_tests(tmp_path):
 
 # Bad input
 
-def test_both_are_for_measuring_only(tmp_path):
-    """Training on them by mistake is refused, with the way on; whoever says SPLIT=all means it."""
+def test_both_are_for_evaluation_only(tmp_path):
+    """Training on them by mistake is refused, with the way on; SPLIT=all is taken as meant."""
     with pytest.raises(InputError, match=r"SPLIT=train: of the 1 tasks of mbpp all are held out.*SPLIT=heldout"):
         load(tmp_path, SET, split="train")
     assert len(load(tmp_path, SET, split="all")) == len(load(tmp_path, SET)) == 1
@@ -287,12 +287,12 @@ def test_both_are_for_measuring_only(tmp_path):
     ("mbpp", ["task_id, prompt, code, test_imports, test_list", "sanitized-mbpp.json", "google-research"]),
 ])
 @pytest.mark.parametrize("content, problem", [
-    (None, "TASKS_FILE is not set"), ("", "holds no rows"), ("[1]", "holds no rows, or something else"),
+    (None, "TASKS_FILE is not set"), ("", "has no rows"), ("[1]", "has no rows, or bad ones"),
     ("{\"task_id\"", "cannot be read"), (b"\x1f\x8b\x08 and then no gzip", "cannot be read"), (b"\xff\xfe", "cannot be read"),
     ('{"task_id": "a"}\n{"task_id": 2}', "row 1: "), ("folder", "cannot be read"),
 ])
 def test_an_unusable_file_is_refused(tmp_path, provider, words, content, problem):
-    """The message names the variable, what is wrong, the fields expected and where such a file is published."""
+    """The message names the variable, the problem, the expected fields and where such a file is published."""
     file = tmp_path / "tasks"
     if content == "folder":
         file.mkdir()
@@ -315,7 +315,7 @@ def test_all_bad_rows_are_named(tmp_path):
         load(tmp_path, *rows)
     said = str(refused.value)
     assert all(word in said for word in ["row 1: code missing", "2: expected an indented block", "3: its tests call none",
-                                         "4: its tests call f and g", "1 names stand there twice"]), said
+                                         "4: its tests call f and g", "1 names occur twice"]), said
     with pytest.raises(InputError, match="HumanEval/0: its solution defines no f"):
         load(tmp_path, humaneval_row("    return x", "assert candidate(1)", prompt="def other(x):\n"))
 
@@ -329,7 +329,7 @@ def read(path):
 
 
 def different_calls(row, name) -> list[str]:
-    """What the dataset's own check calls the solution with, recorded in this process: an oracle for the sandbox's recording."""
+    """The arguments of the dataset's own check, recorded in this process: an oracle for the sandbox's recording."""
     human, seen, scope = "entry_point" in row, {}, {}
     random.seed(0)
     exec(row["prompt"] + row["canonical_solution"] if human else "\n".join([*row["test_imports"], row["code"]]), scope)
@@ -346,7 +346,7 @@ def different_calls(row, name) -> list[str]:
 
 @pytest.mark.parametrize("provider, count", [("humaneval", 164), ("mbpp", 427)])
 def test_a_few_published_problems(box, files, provider, count):
-    """All problems load; of a few the solution passes, and an answer of the wrong kind does not."""
+    """All problems load; for a few of them the solution passes, and an answer of the wrong type does not."""
     settings = DataSettings(tasks=provider, split="heldout", tasks_file=str(files[provider]))
     tasks = load_tasks(settings)
     few = tasks[:6]
@@ -362,14 +362,14 @@ def test_a_few_published_problems(box, files, provider, count):
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
 @pytest.mark.parametrize("provider, count", [("humaneval", 164), ("mbpp", 427)])
 def test_every_published_problem(box, files, provider, count):
-    """Every solution passes through the whole grader; its cases are the different calls of its own tests, but for one."""
+    """Every solution passes the whole grader; its cases are the different calls of its own tests, with two exceptions."""
     rows = {f"MBPP/{row['task_id']}" if provider == "mbpp" else row["task_id"]: row for row in read(files[provider])}
     tasks = load_tasks(DataSettings(tasks=provider, split="heldout", tasks_file=str(files[provider])))
     grader = ProgramGrader(box, tasks, 0.5, 0)
     grades = grader.grade([Completion(task, f"```python\n{task.reference}\n```") for task in tasks])
     none = grader.grade([Completion(task, f"```python\ndef {task.entry_point}(*given):\n    return None\n```") for task in tasks])
 
-    odd = {"MBPP/123": -1, "MBPP/124": 0}     # a test that takes seconds; complex numbers, which travel as something else
+    odd = {"MBPP/123": -1, "MBPP/124": 0}     # a test that takes seconds; complex numbers, which are converted
     assert len(tasks) == count
     assert [(task.name, grade) for task, grade in zip(tasks, grades, strict=True) if not grade.correct] == []
     assert [task.name for task, grade in zip(tasks, none, strict=True) if grade.correct] == []
