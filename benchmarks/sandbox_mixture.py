@@ -97,7 +97,7 @@ def _wrong(rng, task, suite):
 @cache
 def _mutants(task) -> Sequence[str]:
     # Mutants of this kind may double a list for ever, which our timer would not stop in time.
-    return [mutant.source for mutant in make_mutants(task) if not mutant.excuse and mutant.kind != "bounds"]
+    return [mutant.source for mutant in make_mutants(task) if not mutant.equivalent and mutant.kind != "bounds"]
 
 
 def answers_wrongly(source: str, suite: Suite) -> bool:

@@ -192,7 +192,7 @@ def references(box: Sandbox, tasks: Sequence[Task], repeats: int) -> int:
 
 def mutants(box: Sandbox, tasks: Sequence[Task]) -> int:
     """Grades every wrong program that can be made from the tasks (tasks/mutants.py); returns how many were not caught."""
-    made = {task: [mutant for mutant in make_mutants(task) if not mutant.excuse] for task in tasks}
+    made = {task: [mutant for mutant in make_mutants(task) if not mutant.equivalent] for task in tasks}
     suites_of = {task: make_suite(box, task, CASE_SEED) for task in tasks}
     rows = [(task, mutant) for task in tasks for mutant in made[task]]
     results = box.grade([(mutant.source, suites_of[task]) for task, mutant in rows])

@@ -120,9 +120,9 @@ def with_memory(loaded: config.Loaded, cfg: ModelConfig, dtype, prompt_tokens: i
         return loaded
     budget, whose = memory_budget(model.memory_gb)
     picked = pick_update(cfg, dtype, loaded.settings, prompt_tokens, budget)
-    why = f"the fastest that fits {size(budget)}, {whose}"
+    why = f"the quickest that fits {size(budget)}, {whose}"
     if picked.oversize:
-        why = f"the smallest possible; planned {size(picked.oversize)} exceeds {size(budget)}, {whose}"
+        why = f"the smallest there is; planned {size(picked.oversize)} exceeds {size(budget)}, {whose}"
     if model.remat == "auto":
         loaded = config.decide(loaded, "remat", picked.remat, why)
     if not model.update_samples:

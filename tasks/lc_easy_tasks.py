@@ -1,10 +1,10 @@
 """104 small programming tasks in the style of easy LeetCode problems: 80 to train on, 24 held out.
 
-Each function below is a reference solution; the decorator adds the prompt's text and examples, and the hidden inputs:
-`edges`, which every seed gets, and `draw`, which makes one random input. A task with one parameter lists its inputs
-bare, one with several as tuples. `wrong` holds bodies of plausible wrong solutions; mutants.py makes more of them, and
-the tests require that the hidden inputs of every seed reject them all. Nothing here grades or runs a candidate."""
-# ruff: noqa: B905   the references are solutions as one writes them by hand; zip stopping at the shorter list is meant
+Each function below is a reference solution. The decorator adds the prompt's text and examples, and the hidden inputs: `edges`,
+which are the same for every seed, and `draw`, which makes one random input. Inputs of a task with one parameter are bare values,
+others are tuples. `wrong` holds the bodies of plausible wrong solutions; mutants.py makes more, and the tests require that the
+hidden inputs of every seed reject them all. Nothing here grades or runs a candidate."""
+# ruff: noqa: B905   the references are written as one would by hand, and zip is meant to stop at the shorter list
 
 import copy
 import inspect
@@ -17,7 +17,7 @@ from rl.registry import register_data_provider
 from rl.tasks import Task
 
 TASKS: list[Task] = []
-DRAWS = 14      # random inputs a task, beside its edge cases: together a suite of about twenty
+DRAWS = 14      # random inputs per task; with the edge cases a suite has about twenty
 
 HELD_OUT = frozenset("""
     lcm is_perfect hamming_distance is_leap_year steps_to_zero
@@ -36,10 +36,10 @@ def task(text, examples, edges, draw, wrong=()):
         single = function.__code__.co_argcount == 1
         answer_type = function.__annotations__["return"]
         scope = {}
-        exec(reference, scope)      # our own source, on its own as in the sandbox: it may lean on nothing in this file
+        exec(reference, scope)      # our own source, alone as in the sandbox: it may use nothing else in this file
 
         def generate(rng):
-            # A fresh copy each time: a caller may run code on the inputs that changes them.
+            # A fresh copy each time, since the caller may run code that modifies the inputs.
             inputs = copy.deepcopy(list(edges)) + [draw(rng) for _ in range(DRAWS)]
             return [(value,) for value in inputs] if single else inputs
 
@@ -57,12 +57,12 @@ def task(text, examples, edges, draw, wrong=()):
 def provide(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
     """All tasks, and the names of those held out of training."""
     if tasks_file:
-        raise InputError(f"TASKS_FILE={tasks_file}: the tasks of lc_easy stand in its module and come from no file; "
-                         "unset TASKS_FILE, or choose another provider with TASKS")
+        raise InputError(f"TASKS_FILE={tasks_file}: the tasks of lc_easy are built in and read no file; unset TASKS_FILE, or "
+                         "choose another provider with TASKS")
     return TASKS, HELD_OUT
 
 
-# What the tasks below draw their inputs from.
+# Helpers that make the inputs of the tasks below.
 
 LOWER = "abcdefghijklmnopqrstuvwxyz"
 NUMS = [[], [7], [-4], [0], [3, 3, 3], [-2, -9, -5], [1, 2, 3, 4, 5], [6, 4, 3, 1], [2, -1, 2, -1], [10, 0, -10]]
@@ -70,12 +70,12 @@ FILLED = NUMS[1:]
 
 
 def ints(rng, low=-9, high=9, least=0, most=8):
-    """A list of `least` to `most` integers, small enough a range that values repeat."""
+    """A list of `least` to `most` integers from a range so small that values repeat."""
     return [rng.randint(low, high) for _ in range(rng.randint(least, most))]
 
 
 def distinct(rng, low=-9, high=9, least=0, most=8):
-    """Like ints, with no value twice."""
+    """Like ints, without duplicates."""
     return rng.sample(range(low, high + 1), rng.randint(least, most))
 
 
@@ -85,7 +85,7 @@ def letters(rng, alphabet=LOWER, least=0, most=8):
 
 
 def words(rng, alphabet="abc", least=0, most=5, longest=4):
-    """A list of non-empty words, short ones over few letters, so that they repeat and tie."""
+    """A list of non-empty words, short and over few letters, so that some are equal or of equal length."""
     return [letters(rng, alphabet, 1, longest) for _ in range(rng.randint(least, most))]
 
 

@@ -1,8 +1,8 @@
-"""Wrong programs for a task, built from its reference and its types, to measure how strong its hidden inputs are.
+"""Mutants: wrong programs for a task, made from its reference and its types, to measure how strong its hidden inputs are.
 
-A hidden suite that one of these passes would pay for wrong code. Some mutants turn out to be right after all, such as
-sorting what only gets summed; RIGHT_AFTER_ALL lists them, each with the reason, reviewed by a person. The reference
-runs in this process: use this on the tasks of this repository, not on foreign files."""
+A hidden suite that lets one of them pass would reward wrong code. Some mutants are equivalent to the reference, such as one
+that sorts what is only summed; REVIEWED lists them with the reasons, checked by a person. References run in this process, so use
+this only on tasks of this repository, not on foreign files."""
 
 import ast
 import copy
@@ -15,16 +15,16 @@ from rl.tasks import Task, hidden_inputs
 
 
 class Mutant(NamedTuple):
-    kind: str       # constant, identity, off_by_one, first_element, examples_only, sign, bounds, ...
-    label: str      # what was changed, in a few words
-    source: str     # the whole program
-    excuse: str     # why it is right after all; empty for a wrong program
+    kind: str      # constant, identity, off_by_one, first_element, examples_only, sign, bounds, ...
+    label: str     # what was changed, in a few words
+    source: str    # the whole program
+    equivalent: str = ""    # why it is right nevertheless; "" for a wrong program
 
 
-# Every duplicate but the first of each value is gone; for items that cannot be hashed, too.
+# Without duplicates; works for unhashable items too.
 UNIQUE = "[v for i, v in enumerate(x) if v not in x[:i]]"
 
-# What a plausible mistake makes of the answer x, by its type.
+# Plausible mistakes in the answer x, by its type.
 ANSWER_CHANGES = {
     "int": {"off_by_one": ["x + 1", "x - 1"], "sign": ["-x", "abs(x)"]},
     "float": {"off_by_one": ["x + 1", "x // 1"], "sign": ["-x", "abs(x)"]},
@@ -39,7 +39,7 @@ ANSWER_CHANGES = {
     "dict": {"off_by_one": ["dict([*x.items()][1:])", "dict([*x.items()][:-1])"],
              "first_element": ["dict([*x.items()][:1])"], "sign": ["{key: -x[key] for key in x}"]},
 }
-# What it makes of one argument x before a right solution gets it.
+# Plausible mistakes in an argument x, made before the reference gets it.
 ARGUMENT_CHANGES = {
     "int": {"sign": ["abs(x)", "-x"], "off_by_one": ["x + 1", "x - 1"]},
     "str": {"first_element": ["x[:1]"], "off_by_one": ["x[1:]", "x[:-1]"], "order": ["x[::-1]", "''.join(sorted(x))"],
@@ -52,14 +52,14 @@ ARGUMENT_CHANGES = {
                         "order": ["[row[::-1] for row in x]"], "sign": ["[[abs(v) for v in row] for row in x]"]},
     "dict": {"first_element": ["dict([*x.items()][:1])"], "off_by_one": ["dict([*x.items()][1:])"], "constant": ["{}"]},
 }
-# What it makes of one node of the reference's syntax tree.
+# Plausible mistakes in one node of the reference's syntax tree.
 SWAPPED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
            ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.And: ast.Or, ast.Or: ast.And}
 SWAPPED_NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 EMPTY = {"int": 0, "float": 0.0, "bool": False, "str": "", "list": [], "tuple": (), "dict": {}}
 
-# (change, why it changes no answer that the text asks for, where: task.argument, or task.answer)
-RIGHT_AFTER_ALL = [
+# (change, why it changes no answer that the text asks for, where: task.argument, task.answer, or the task)
+REVIEWED = [
     ("abs(x)", "it is never negative", """
         gcd.a gcd.b lcm.a lcm.b digital_root.n is_perfect.n factorial.n fibonacci.n factorial_zeros.n count_one_bits.n
         hamming_distance.a hamming_distance.b is_happy.n collatz_steps.n is_leap_year.year integer_sqrt.n
@@ -83,12 +83,12 @@ RIGHT_AFTER_ALL = [
     ("abs(x)", "the text says that the sign does not count", "digit_sum.n"),
     ("-x", "the text says that the sign does not count", "digit_sum.n"),
     ("-x", "bin() writes a minus sign and then the same ones", "count_one_bits.n"),
-    ("-x", "-n is a multiple of 4, 100 or 400 where n is one", "is_leap_year.year"),
-    ("[-v for v in x]", "the difference of the extremes, equalities and squares survive a change of all signs",
+    ("-x", "-n is a multiple of 4, 100 or 400 if n is", "is_leap_year.year"),
+    ("[-v for v in x]", "the difference of the extremes, equalities and squares do not depend on a common sign",
      "value_range.nums contains_duplicate.nums pivot_index.nums count_equal_pairs.nums sorted_squares.nums"),
-    ("[abs(v) for v in x]", "a square does not tell the sign", "sorted_squares.nums"),
+    ("[abs(v) for v in x]", "a square does not depend on the sign", "sorted_squares.nums"),
 
-    ("x[::-1]", "the order of the items, or of the characters, plays no part", """
+    ("x[::-1]", "the order of the items, or of the characters, does not matter", """
         count_vowels.s is_anagram.s is_anagram.t common_prefix.words most_common_letter.s is_pangram.s sum_even.nums
         second_largest.nums value_range.nums median.nums contains_duplicate.nums search_insert.nums missing_number.nums
         single_number.nums majority_element.nums count_equal_pairs.nums merge_sorted.a merge_sorted.b intersection.a
@@ -98,33 +98,33 @@ RIGHT_AFTER_ALL = [
      "is_palindrome.s count_words.s max_subarray_sum.nums max_consecutive_ones.nums diagonal_sum.matrix"),
     ("[row[::-1] for row in x]", "the mirror image exchanges the two diagonals", "diagonal_sum.matrix"),
     ("x[::-1]", "the answer reads the same from both ends", "most_common_letter.answer pascal_row.answer"),
-    ("sorted(x)", "the order of the items plays no part", """
+    ("sorted(x)", "the order of the items does not matter", """
         common_prefix.words sum_even.nums second_largest.nums value_range.nums median.nums contains_duplicate.nums
         missing_number.nums single_number.nums majority_element.nums count_equal_pairs.nums intersection.a
         intersection.b sorted_squares.nums missing_numbers.nums repeated_values.nums most_frequent_values.nums
         min_and_max.nums"""),
-    ("''.join(sorted(x))", "the order of the characters plays no part",
+    ("''.join(sorted(x))", "the order of the characters does not matter",
      "count_vowels.s is_anagram.s is_anagram.t most_common_letter.s is_pangram.s letter_counts.s"),
-    ("sorted(x)", "it is sorted already", """
+    ("sorted(x)", "it is already sorted", """
         search_insert.nums merge_sorted.a merge_sorted.b summary_ranges.nums
         two_sum.answer merge_sorted.answer intersection.answer sorted_squares.answer prime_factors.answer
         divisors.answer primes_up_to.answer missing_numbers.answer repeated_values.answer running_max.answer
         self_dividing.answer indices_of.answer"""),
 
-    (UNIQUE, "a value counts once, however often it is there", """
+    (UNIQUE, "a value counts once, however often it occurs", """
         common_prefix.words second_largest.nums value_range.nums unique_in_order.nums intersection.a intersection.b
         min_and_max.nums"""),
-    ("''.join(dict.fromkeys(x))", "a letter counts once, however often it is there", "is_pangram.s"),
-    (UNIQUE, "it holds no value twice", """
+    ("''.join(dict.fromkeys(x))", "a letter counts once, however often it occurs", "is_pangram.s"),
+    (UNIQUE, "it has no duplicates", """
         search_insert.nums missing_number.nums summary_ranges.nums follow_indices.nums
         two_sum.answer unique_in_order.answer intersection.answer divisors.answer primes_up_to.answer
         summary_ranges.answer missing_numbers.answer repeated_values.answer most_frequent_values.answer
         follow_indices.answer self_dividing.answer indices_of.answer"""),
     ("x[:1]", "the answer is one character", "most_common_letter.answer"),
 
-    ("x.lower()", "the case does not matter, or the length alone does",
+    ("x.lower()", "the case does not matter, or only the length does",
      "count_vowels.s is_palindrome.s last_word_length.s count_words.s capitalize_words.s is_pangram.s word_lengths.s"),
-    ("x.upper()", "the case does not matter, or the length alone does",
+    ("x.upper()", "the case does not matter, or only the length does",
      "count_vowels.s is_palindrome.s last_word_length.s count_words.s capitalize_words.s is_pangram.s word_lengths.s"),
     ("x.lower()", "it has no upper-case letters", """
         is_valid_brackets.s most_common_letter.s caesar_shift.s add_binary.a add_binary.b
@@ -138,26 +138,26 @@ RIGHT_AFTER_ALL = [
 
     ("n >= 0 to n > 0", "0 and -0 are the same number", "reverse_integer"),
     ("n >= 0 to n >= 1", "0 and -0 are the same number", "reverse_integer"),
-    ("root = 0 to root = -1", "the root of a number that is not negative is found from -1 on, too", "integer_sqrt"),
-    ("words[0] to words[-1]", "the search may start from any of the words", "common_prefix"),
+    ("root = 0 to root = -1", "the root of a non-negative number is also found from -1 on", "integer_sqrt"),
+    ("words[0] to words[-1]", "the search may start from any word", "common_prefix"),
     ("[0] to [1]", "no value is below 1, so nothing is subtracted before the end", "roman_to_int"),
     ("[0] to [-1]", "no value is below -1, so nothing is subtracted before the end", "roman_to_int"),
     ("matrix[0] to matrix[-1]", "the rows are equally long", "transpose"),
 ]
-EXCUSES = {(where, change): why for change, why, places in RIGHT_AFTER_ALL for where in places.split()}
+EQUIVALENT = {(where, change): why for change, why, places in REVIEWED for where in places.split()}
 
 
 def make_mutants(task: Task) -> list[Mutant]:
-    """Every mutant of `task`, none twice, the hand-written ones included."""
+    """All mutants of `task` without duplicates, the hand-written ones included."""
     head = ast.parse(task.reference).body[0]
     made = [*_constants(task), *_examples_only(task, head), *_changed_answers(task, head),
             *_changed_arguments(task, head), *_changed_code(task),
-            *(Mutant("hand_written", source.split("\n", 1)[1].strip(), source, "") for source in task.mutants)]
+            *(Mutant("hand_written", source.split("\n", 1)[1].strip(), source) for source in task.mutants)]
     return list({mutant.source: mutant for mutant in reversed(made)}.values())[::-1]
 
 
 def run_reference(task: Task, inputs: tuple[tuple, ...]) -> list:
-    """The reference's answers, from this process; the arguments stay as they are."""
+    """The reference's answers, computed in this process; the arguments are not modified."""
     scope = {}
     exec(task.reference, scope)
     return [scope[task.entry_point](*copy.deepcopy(arguments)) for arguments in inputs]
@@ -170,7 +170,7 @@ def _program(task, body):
 def _constants(task) -> Iterator[Mutant]:
     common = Counter(map(repr, run_reference(task, hidden_inputs(task, seed=0)))).most_common(1)[0][0]
     for value in dict.fromkeys(["None", "0", "1", "True", "False", "''", "[]", common]):
-        yield Mutant("constant", value, _program(task, f"return {value}"), "")
+        yield Mutant("constant", value, _program(task, f"return {value}"))
 
 
 def _examples_only(task, head) -> Iterator[Mutant]:
@@ -179,34 +179,34 @@ def _examples_only(task, head) -> Iterator[Mutant]:
     empty = EMPTY[ast.unparse(head.returns).split("[")[0]]
     lookup = f"for seen, answer in {known!r}:\n    if seen == ({arguments},):\n        return answer\n"
     for label, default in (("empty elsewhere", empty), ("the last answer elsewhere", known[-1][1])):
-        yield Mutant("examples_only", label, _program(task, f"{lookup}return {default!r}"), "")
+        yield Mutant("examples_only", label, _program(task, f"{lookup}return {default!r}"))
 
 
 def _changes(table, annotation):
-    """(kind, expression) of the table for list[int] as well as for list."""
+    """The table's (kind, expression) for an annotation and its base: for list[int], those of list too."""
     for key in dict.fromkeys([annotation.split("[")[0], annotation]):
         for kind, expressions in table.get(key, {}).items():
             yield from ((kind, expression) for expression in expressions)
 
 
 def _changed_answers(task, head) -> Iterator[Mutant]:
-    # The reference goes inside a function of its own name, so that its recursive calls still find the right one.
+    # The reference is nested in a function of the same name, so that its recursive calls still find the right one.
     body = f"{task.reference}\nx = {task.entry_point}({', '.join(argument.arg for argument in head.args.args)})\n"
     for kind, expression in _changes(ANSWER_CHANGES, ast.unparse(head.returns)):
         yield Mutant(kind, f"answer x to {expression}", _program(task, f"{body}return {expression}"),
-                     EXCUSES.get((f"{task.name}.answer", expression), ""))
+                     EQUIVALENT.get((f"{task.name}.answer", expression), ""))
 
 
 def _changed_arguments(task, head) -> Iterator[Mutant]:
     names = [argument.arg for argument in head.args.args]
     for argument in head.args.args:
         name = argument.arg
-        yield Mutant("identity", name, _program(task, f"return {name}"), "")
+        yield Mutant("identity", name, _program(task, f"return {name}"))
         for kind, expression in _changes(ARGUMENT_CHANGES, ast.unparse(argument.annotation)):
             values = ", ".join(f"(lambda x: {expression})({name})" if other == name else other for other in names)
             yield Mutant(kind, f"{name} to {expression}",
                          _program(task, f"{task.reference}\nreturn {task.entry_point}({values})"),
-                         EXCUSES.get((f"{task.name}.{name}", expression), ""))
+                         EQUIVALENT.get((f"{task.name}.{name}", expression), ""))
 
 
 def _changed_code(task) -> Iterator[Mutant]:
@@ -214,17 +214,17 @@ def _changed_code(task) -> Iterator[Mutant]:
     parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
         for field, value in _node_changes(node):
-            # A bare constant says little: the label shows what it stands in.
+            # A bare constant says little, so the label shows the expression around it.
             shown = parents[id(node)] if isinstance(node, ast.Constant) else node
             before, kept = ast.unparse(shown), getattr(node, field)
             setattr(node, field, value)
             label = f"{before} to {ast.unparse(shown)}"
-            yield Mutant("bounds", label, ast.unparse(tree), EXCUSES.get((task.name, label), ""))
+            yield Mutant("bounds", label, ast.unparse(tree), EQUIVALENT.get((task.name, label), ""))
             setattr(node, field, kept)
 
 
 def _node_changes(node) -> Iterator[tuple[str, object]]:
-    """(field, new value) for each mistake that this one node allows."""
+    """(field, new value) for each mistake that this node allows."""
     match node:
         case ast.Compare(ops=ops):
             for i, op in enumerate(ops):

@@ -105,7 +105,7 @@ def load(source: Source, dtype) -> Model:
 def _open(name: str, path: Path) -> Source:
     """The checked source of a folder or .gguf file on this machine."""
     if path.is_file() and not _is_gguf(path):
-        raise ModelError(f"MODEL={name}: {path} is not a .gguf file; for safetensors name the folder that holds them")
+        raise ModelError(f"MODEL={name} is not a .gguf file; for safetensors, name the folder that holds them")
     problems = []
 
     def part(read: Callable, *arguments):
@@ -118,7 +118,7 @@ def _open(name: str, path: Path) -> Source:
 
     if path.is_dir():
         tensors, cfg, chat = part(SafeTensors, path), part(_config, path), part(Chat.from_folder, path)
-    elif tensors := part(GgufFile, path):
+    elif (tensors := part(GgufFile, path)) is not None:
         cfg, chat = part(lambda: ModelConfig.from_hf(tensors.config())), part(tensors.chat)
     if not problems and cfg.num_hidden_layers > len(tensors):
         problems.append(f"the config has {cfg.num_hidden_layers} layers, the files only {len(tensors)} tensors")
@@ -126,7 +126,7 @@ def _open(name: str, path: Path) -> Source:
         problems.append(f"the tokenizer has ids up to {chat.vocab_used - 1}, the embedding only {cfg.vocab_size} rows: they "
                         "belong to different models")
     if problems:
-        raise ModelError(f"MODEL={name} cannot be used, {path}: " + "; ".join(dict.fromkeys(problems)))
+        raise ModelError(f"MODEL={name} cannot be used ({path}): " + "; ".join(dict.fromkeys(problems)))
     return Source(name=name, path=path, cfg=cfg, chat=chat, tensors=tensors)
 
 

@@ -89,7 +89,7 @@ def read_header(path: Path) -> dict[str, Entry]:
     except SafetensorError as error:
         with path.open("rb") as file:
             if file.read(8) == b"version ":
-                raise ValueError(f"{path.name} is a Git LFS pointer, not the weights: run `git lfs pull`") from error
+                raise ValueError(f"{path.name} is a Git LFS pointer, not the weights: run `git lfs pull` or fetch it") from error
         raise ValueError(f"{path.name} ({path.stat().st_size:,} bytes) is cut off or damaged ({error}): {REPAIR}") from error
     if bad := [f"{name} is stored as {dtype}" for name, (dtype, _) in sorted(about.items()) if dtype not in DTYPES]:
         raise ValueError(f"{path.name}: {', '.join(bad[:3])}; only {', '.join(DTYPES)} are supported, so use the unquantised "

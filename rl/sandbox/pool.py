@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rl.sandbox import selftest
+from rl.sandbox.selftest import LAYERS, examine, level
 from rl.sandbox.server import Fault, Outcome, Server
 from rl.sandbox.wire import ResultReader
 
@@ -41,7 +41,7 @@ class Pool:
             raise
         self.working = min((working for working, _ in found), key=int.bit_count)
         self.problems = sorted({problem for _, problems in found for problem in problems})
-        self.level = selftest.level(self.working, self.problems, os.geteuid() == 0)
+        self.level = level(self.working, self.problems, os.geteuid() == 0)
         self.description = self._describe()
 
     def close(self) -> None:
@@ -123,12 +123,12 @@ class Pool:
 
     def _examine(self, server):
         server.wait_ready()
-        return selftest.examine(server, self.layers)
+        return examine(server, self.layers)
 
     def _describe(self):
         hello = self.servers[0].hello
         words = []
-        for layer, bit, _ in selftest.LAYERS:
+        for layer, bit, _ in LAYERS:
             note = hello["notes"].get(layer, "no")
             words.append(f"{layer} {note if self.layers & bit else 'switched off'}")
         words += [f"netns {hello['notes']['netns']}", f"python {hello['python']}", f"{len(self.servers)} workers"]

@@ -251,8 +251,7 @@ def _accepted(givens, problems, defaults=MappingProxyType({})) -> dict[str, tupl
         setting, name = given.setting, given.setting.name
         if isinstance(setting, Retired):
             if not is_constant(setting, given.value):
-                problems.append(f"{given.shown}: {name.upper()} is no longer a setting and is fixed at {text_of(setting.fixed)}: "
-                                f"{setting.help}; remove it")
+                problems.append(f"{given.shown}: {name.upper()} is fixed at {text_of(setting.fixed)} ({setting.help}); remove it")
             continue
         try:
             value = parse(setting, given.value)

@@ -80,7 +80,7 @@ def test_what_fits_nowhere_is_warned_of(monkeypatch, capsys, dry):
     else:
         command.announce(command.with_memory(loaded, resolve("tiny").cfg, np.dtype("float32"), 256), {})
     (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
-    assert re.fullmatch(r"warning: memory may run out: with REMAT=full and UPDATE_SAMPLES=4, the smallest possible; planned "
+    assert re.fullmatch(r"warning: memory may run out: with REMAT=full and UPDATE_SAMPLES=4, the smallest there is; planned "
                         r"\d+\.\d MB exceeds 1\.0 MB, MEMORY_GB; leave UPDATE_SAMPLES out, or lower MAX_NEW_TOKENS.*", said)
 
 
@@ -116,8 +116,8 @@ def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
     small, large = decided(MEMORY_GB="0.5"), decided(MEMORY_GB="64")
     assert (chosen(small), chosen(large)) == (("full", 1), ("none", 8))
     assert "500.0 MB, MEMORY_GB" in small.origins["remat"] and "MEMORY_GB" in small.origins["update_samples"]
-    assert small.origins["remat"].startswith("auto: the smallest possible") and not large.warnings
-    assert large.origins["remat"].startswith("auto: the fastest that fits 64")
+    assert small.origins["remat"].startswith("auto: the smallest there is") and not large.warnings
+    assert large.origins["remat"].startswith("auto: the quickest that fits 64")
     assert command.memory_facts(small)["backward pass"].startswith("of 1 samples of a group at a time (auto")
     assert command.memory_facts(large)["backward pass"].startswith("of whole groups at a time (auto")
     assert chosen(decided(MEMORY_GB="64", REMAT="full")) == ("full", 8), "what was asked for stays"

@@ -1,4 +1,4 @@
-"""The 104 tasks: their references are right and tame, and their hidden inputs reject wrong programs."""
+"""The 104 tasks: their references are right and well behaved, and their hidden inputs reject wrong programs."""
 import ast
 import copy
 import hashlib
@@ -12,22 +12,22 @@ import pytest
 from rl.sandbox import Sandbox
 from rl.tasks import hidden_inputs
 from tasks.lc_easy_tasks import HELD_OUT, TASKS
-from tasks.mutants import EXCUSES, make_mutants, run_reference
+from tasks.mutants import EQUIVALENT, make_mutants, run_reference
 
 BY_NAME = {task.name: task for task in TASKS}
 SEEDS = (0, 1, 2)
-MAY_IMPORT = {"math", "itertools"}      # of the sandbox's whitelist, what the references use
+MAY_IMPORT = {"math", "itertools"}      # the modules that references use; the sandbox allows them
 each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 
 
-# Running programs that may never end. They are ours, so what needs a guard is loops, not malice.
+# Running programs that may never end. They are ours, so only endless loops need a guard.
 
 class Endless(BaseException):
-    """A program took more steps than any right one does."""
+    """A program took more steps than any right one needs."""
 
 
 class CountSteps(ast.NodeTransformer):
-    """Puts a call of _step() first in every loop and function: deterministic, unlike a clock."""
+    """Puts a call of _step() at the start of every loop and function: deterministic, unlike a clock."""
 
     def add_step(self, node):
         self.generic_visit(node)
@@ -67,7 +67,7 @@ def equal(expected, answer) -> bool:
 
 
 def outcome(task, call, arguments, expected) -> str:
-    """right, wrong or crash: what one program makes of one case."""
+    """right, wrong or crash: how a program does on a case."""
     try:
         answer = call(*arguments)
     except (Exception, Endless):
@@ -78,7 +78,7 @@ def outcome(task, call, arguments, expected) -> str:
 
 
 def verdict(task, source, cases) -> str:
-    """The outcome of the first case that a program fails, else right."""
+    """The outcome of the first case that a program fails, or right."""
     call = load(source, task.entry_point)
     return next((found for case in cases if (found := outcome(task, call, *case)) != "right"), "right")
 
@@ -89,7 +89,7 @@ def cases_of(task, inputs):
 
 
 def many_inputs(task, enough=2000):
-    """The examples and `enough` inputs under seeds that no suite uses, or all there are where these are fewer."""
+    """The examples and inputs from seeds that no suite uses, about `enough` of them if there are so many."""
     found = {repr(arguments): arguments for arguments in task.examples}
     for seed in range(1000, 1200):
         if len(found) >= enough:
@@ -100,21 +100,21 @@ def many_inputs(task, enough=2000):
 
 # The list
 
-def test_there_are_104_tasks_with_names_of_their_own():
-    """80 to train on and 24 held out; the three of which style figures are known are among the former."""
+def test_there_are_104_tasks_with_unique_names():
+    """80 to train on and 24 held out; three with known style figures are among the former."""
     assert len(TASKS) == len(BY_NAME) == 104
     assert HELD_OUT < set(BY_NAME) and len(HELD_OUT) == 24
     assert {"gcd", "count_vowels", "flatten_one_level"} <= set(BY_NAME) - HELD_OUT
 
 
 def test_the_held_out_tasks_are_like_the_others():
-    """About 60% of either part have a scalar answer, so that a style figure means the same on both."""
+    """About 60% of both parts have a scalar answer, so that style figures are comparable."""
     for part in (HELD_OUT, set(BY_NAME) - HELD_OUT):
         assert 0.55 <= sum(BY_NAME[name].scalar for name in part) / len(part) <= 0.65
 
 
 def test_the_membership_of_the_split_is_pinned():
-    """Moving a task between the parts spoils comparisons with earlier runs: it cannot happen by accident."""
+    """Moving a task between the parts would spoil comparisons with earlier runs, so it cannot happen by accident."""
     assert hashlib.sha256(" ".join(sorted(HELD_OUT)).encode()).hexdigest()[:12] == "5a5f2cde91f2"
     assert hashlib.sha256(" ".join(sorted(BY_NAME)).encode()).hexdigest()[:12] == "88e568a7c271"
 
@@ -123,7 +123,7 @@ def test_the_membership_of_the_split_is_pinned():
 
 @each_task
 def test_the_signature_is_that_of_the_reference(task):
-    """One typed line, of builtin types only, and the same function by name, arguments and types."""
+    """One line with builtin types only, and the same name, arguments and types as the reference."""
     stub, reference = ast.parse(f"{task.signature} ...").body[0], ast.parse(task.reference).body
     types = [argument.annotation for argument in stub.args.args] + [stub.returns]
     used = {node.id for kind in types for node in ast.walk(kind) if isinstance(node, ast.Name)}
@@ -137,14 +137,14 @@ def test_the_signature_is_that_of_the_reference(task):
 
 @each_task
 def test_the_reference_imports_only_what_the_sandbox_allows(task):
-    """A reference that the sandbox refuses would stop a run at its start."""
+    """A reference that the sandbox rejects would stop a run at its start."""
     tree = ast.walk(ast.parse(task.reference))
     assert {name for node in tree if isinstance(node, ast.ImportFrom) for name in [node.module]} <= MAY_IMPORT
     assert not [node for node in ast.walk(ast.parse(task.reference)) if isinstance(node, ast.Import)]
 
 
 def fits(value, kind) -> bool:
-    """Whether a plain value has the annotated type, down to the items."""
+    """Whether a plain value has the annotated type, items included."""
     base, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
     if type(value) is not base:
         return False
@@ -157,7 +157,7 @@ def fits(value, kind) -> bool:
 
 @each_task
 def test_the_reference_answers_every_input_and_changes_none(task):
-    """It raises nothing, leaves its arguments alone, and takes and gives exactly the types of the signature."""
+    """It raises nothing, does not modify its arguments, and takes and returns exactly the types of the signature."""
     scope = {}
     exec(task.reference, scope)
     function = scope[task.entry_point]
@@ -173,7 +173,7 @@ def test_the_reference_answers_every_input_and_changes_none(task):
 
 @each_task
 def test_the_prompt_has_two_or_three_true_examples(task):
-    """They are what the reference says, and none is asked again as a hidden input."""
+    """The reference agrees with them, and none is a hidden input."""
     assert 2 <= len(task.examples) <= 3
     assert list(task.example_results) == run_reference(task, task.examples)
     for seed in SEEDS:
@@ -182,7 +182,7 @@ def test_the_prompt_has_two_or_three_true_examples(task):
 
 @each_task
 def test_there_are_enough_hidden_inputs_and_no_large_ones(task):
-    """A suite stays cheap to grade and still covers the task."""
+    """A suite is cheap to grade and still covers the task."""
     for seed in SEEDS:
         inputs = hidden_inputs(task, seed)
 
@@ -191,7 +191,7 @@ def test_there_are_enough_hidden_inputs_and_no_large_ones(task):
 
 
 def test_hidden_inputs_are_the_same_in_every_process():
-    """Hash randomisation and the process play no part, so a resumed run grades by the same cases."""
+    """They do not depend on hash randomisation or the process, so a resumed run grades by the same cases."""
     program = ("import hashlib; from tasks.lc_easy_tasks import TASKS; from rl.tasks import hidden_inputs\n"
                "print(hashlib.sha256(repr([hidden_inputs(t, 3) for t in TASKS]).encode()).hexdigest())")
     seen = {subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, check=True,
@@ -200,7 +200,7 @@ def test_hidden_inputs_are_the_same_in_every_process():
     assert seen == {hashlib.sha256(repr([hidden_inputs(task, 3) for task in TASKS]).encode()).hexdigest()}
 
 
-# Right answers of another make: they check the references, and that no hidden input goes beyond the text.
+# Independent solutions: they check the references, and that no hidden input goes beyond the text.
 
 OTHER_SOLUTIONS = {
     "gcd": "while b:\n    a, b = b, a % b\nreturn a",
@@ -342,14 +342,14 @@ def program(task, body):
 
 @each_task
 def test_a_second_solution_agrees_with_the_reference(task):
-    """Written another way, often a slower one, and by the text alone: right on every input."""
+    """It is written differently, often slower, and from the text alone, and is right on every input."""
     inputs = task.examples + tuple(arguments for seed in SEEDS for arguments in hidden_inputs(task, seed))
 
     assert verdict(task, program(task, OTHER_SOLUTIONS[task.name]), cases_of(task, inputs)) == "right"
 
 
 def test_references_and_second_solutions_pass_in_the_sandbox():
-    """Where it counts, through the sandbox's own channel and import list, right programs of either make are right."""
+    """Both kinds of right programs pass under the sandbox's own transfer of values and import list."""
     with Sandbox(workers=1, allow_weak=True) as sandbox:
         suites = {task.name: sandbox.expect(task.reference, task.entry_point, hidden_inputs(task, 0),
                                             one_element_list=task.one_element_list) for task in TASKS}
@@ -363,7 +363,7 @@ def test_references_and_second_solutions_pass_in_the_sandbox():
 # Wrong answers
 
 def test_the_guard_ends_endless_programs():
-    """Without it a mutant that loops would hang the tests."""
+    """Without it an endless mutant would hang the tests."""
     for body in ("while True:\n    pass", "n = [1]\nfor x in n:\n    n.append(x)", "return gcd(a, b)"):
         assert verdict(BY_NAME["gcd"], program(BY_NAME["gcd"], body), [((4, 6), 2)]) == "crash"
 
@@ -372,8 +372,8 @@ def test_the_guard_ends_endless_programs():
     ("gcd", "return a if not b else gcd(a, b - a)"),
     ("flatten_one_level", "return list(item for item in nested if not isinstance(item, list))"),
 ])
-def test_wrong_programs_that_weak_cases_let_pass_fail_here(name, body):
-    """Both are known to have been paid for elsewhere, or to score well on style."""
+def test_wrong_programs_that_weak_cases_accept_fail_here(name, body):
+    """Both are known to pass elsewhere, or to score well on style."""
     task = BY_NAME[name]
     for seed in range(20):
         assert verdict(task, program(task, body), cases_of(task, hidden_inputs(task, seed))) != "right"
@@ -381,36 +381,36 @@ def test_wrong_programs_that_weak_cases_let_pass_fail_here(name, body):
 
 @each_task
 def test_hidden_inputs_reject_every_mutant(task):
-    """Under each seed none is let through but those with a reviewed excuse, and at least five give a wrong answer.
+    """For each seed none passes but the reviewed equivalent ones, and at least five give a wrong answer.
 
-    An excused mutant must agree with the reference on some 2,000 inputs of other seeds, or on all that there are.
+    An equivalent mutant must agree with the reference on some 2,000 inputs from other seeds, or on all that exist.
     """
     mutants = make_mutants(task)
-    excused = [mutant for mutant in mutants if mutant.excuse]
+    equivalent = [mutant for mutant in mutants if mutant.equivalent]
     for seed in SEEDS:
         cases = cases_of(task, hidden_inputs(task, seed))
-        verdicts = [(verdict(task, mutant.source, cases), mutant.label) for mutant in mutants if not mutant.excuse]
+        verdicts = [(verdict(task, mutant.source, cases), mutant.label) for mutant in mutants if not mutant.equivalent]
 
         assert [label for found, label in verdicts if found == "right"] == []
         assert [found for found, _ in verdicts].count("wrong") >= 5
-    cases = cases_of(task, many_inputs(task)) if excused else []
-    assert [mutant.label for mutant in excused if verdict(task, mutant.source, cases) != "right"] == []
+    cases = cases_of(task, many_inputs(task)) if equivalent else []
+    assert [mutant.label for mutant in equivalent if verdict(task, mutant.source, cases) != "right"] == []
 
 
 def test_every_kind_of_mutant_is_made():
-    """Every task is tried with constants, its own argument, its examples only and changes to its code or answer."""
+    """Every task gets constants, its own argument, its examples only, and changes to its code or answer."""
     for task in TASKS:
-        kinds = {mutant.kind for mutant in make_mutants(task) if not mutant.excuse}
+        kinds = {mutant.kind for mutant in make_mutants(task) if not mutant.equivalent}
 
         assert {"constant", "identity", "examples_only", "hand_written"} <= kinds
         assert len(kinds & {"off_by_one", "first_element", "sign", "bounds", "order", "duplicates"}) >= 2, task.name
 
 
-def test_no_excuse_is_stale(record_property):
-    """Each entry of the reviewed list belongs to a mutant that is still made; their number is on record."""
-    used = sum(bool(mutant.excuse) for task in TASKS for mutant in make_mutants(task))
+def test_the_reviewed_list_is_not_stale(record_property):
+    """Each of its entries belongs to a mutant that is still made; the test report records their number."""
+    used = sum(bool(mutant.equivalent) for task in TASKS for mutant in make_mutants(task))
     total = sum(len(make_mutants(task)) for task in TASKS)
     record_property("mutants", total)
-    record_property("right after all", used)
+    record_property("equivalent", used)
 
-    assert used == len(EXCUSES)
+    assert used == len(EQUIVALENT)
