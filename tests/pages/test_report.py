@@ -234,7 +234,7 @@ def test_gaming_is_marked(tmp_path):
 
 
 def test_settings_have_their_origin(run):
-    """Without a record, a value other than the default was set; a mapping may be the default; unknown names are marked as such."""
+    """Without a record, a value other than the default was set; a mapping may be the default; unknown names are marked."""
     text = page(gather(run))
     cells = [re.sub("<[^>]+>", "|", row) for row in re.findall(r"<tr><th scope=\"row\"><code>.*?</tr>", text)]
     rows = [list(filter(None, row.split("|"))) for row in cells]
