@@ -36,7 +36,7 @@ from rl.run.files import checkpoints, jsonable, read_rows, write_aside
 from rl.run.log import EVALUATIONS, metric_value
 from rl.settings import config
 from rl.settings.checks import fixed_on_resume
-from rl.settings.declared import LEAVES, NAMES, Kwargs, Leaf, Settings, text_of, value_of, values_of
+from rl.settings.declared import LEAVES, NAMES, RETIRED_NAMES, Kwargs, Leaf, Settings, text_of, value_of, values_of
 from rl.settings.paths import with_relative_paths
 from rl.settings.values import parse, read_mapping
 from rl.tasks import load_tasks
@@ -100,6 +100,9 @@ def _axis(name: str, values: str | list, problems: list[str]) -> Axis | None:
     """The axis of that name; None where it is impossible. Everything wrong is added to `problems`."""
     key, *path = name.strip().split(".")
     leaf = NAMES.get(key.strip().lower())
+    if old := RETIRED_NAMES.get(key.strip().lower()):
+        problems.append(f"{name}: {old.name.upper()} is fixed at {old.fixed} ({old.help}); leave it out")
+        return None
     if leaf is None:
         problems.append(f"{name}: unknown setting{nearest(key.lower(), NAMES)}; train_grpo.py --help lists them")
         return None

@@ -126,7 +126,8 @@ def test_the_file_may_hold_the_grid(base):
 
 
 @pytest.mark.parametrize("axes, message", [
-    ([], "nothing to sweep"), (["LEARNING_RATE"], "write NAME=value"), (["LEARNING_RATE="], "LEARNING_RATE: no values"),
+    ([], "nothing to sweep"), (["optim=adamw"], "optim: OPTIMIZER is fixed at adamw"),
+    (["LEARNING_RATE"], "write NAME=value"), (["LEARNING_RATE="], "LEARNING_RATE: no values"),
     (["LEARNNG_RATE=1"], r"LEARNNG_RATE: unknown setting \(did you mean learning_rate"), (["GROUP=4,x"], "GROUP=x: GROUP takes"),
     (["GROUP=4,4.0"], "GROUP=4 is given twice"), (["SEED=1", "seed=2"], "SEED is given twice"),
     (["OUT=a,b"], "OUT: the sweep sets it"), (["SEED.x=1"], "SEED is not a mapping"),
