@@ -19,28 +19,35 @@ from typing import Literal
 
 from rl.errors import InputError
 from rl.registry import register_reward
-from rl.rewards.base import TrainingSample
+from rl.rewards.base import Reward, TrainingSample
 from rl.rewards.words.answers import POLICIES, boxes, compare, final_answer, reference_answer
 from rl.settings.declared import LEAVES
 
 LENGTH = "length_penalty_reward"
 TAG = LEAVES["thinking_tag"].default
-ZERO_SHOT = {"prompt": str, "completion": str, "correct": bool}    # the fields of a row of a zero-shot file
+Tokenizer = Callable[[str], Sequence]    # text -> ids, without special tokens
+
+# ---- format -----------------------------------------------------------------------------------------------------------
+
+
 # Layout without content: space, braces and commands without an argument. \{\} is the empty set, so it is content.
 BLANK = re.compile(r"(?:[\s{}$~]|\\[,;:!>()\[\] ]|\\(?:text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it)|q?quad|boxed|fbox)"
                    r"(?![A-Za-z]))*")
-Tokenizer = Callable[[str], Sequence]    # text -> ids, without special tokens
 
 
-def groups(samples: Sequence[TrainingSample], group_size: int = 0) -> list[list[int]]:
-    """Indices of the samples by group: consecutive chunks of group_size, or if that is 0, runs of equal prompts."""
-    if group_size < 0 or (group_size and len(samples) % group_size):
-        raise InputError(f"group_size {group_size}: {len(samples)} samples cannot be cut into such groups; give a divisor "
-                         "of that number, or 0 for groups of equal prompts")
-    if group_size:
-        return [list(range(start, start + group_size)) for start in range(0, len(samples), group_size)]
-    runs = itertools.groupby(range(len(samples)), key=lambda i: samples[i].prompt)
-    return [list(run) for _, run in runs]
+@register_reward("format_tag_reward")
+def format_tag_reward(samples: Sequence[TrainingSample], tag: str = TAG) -> list[float]:
+    """1 if the completion is well formed, otherwise 0."""
+    return [float(is_well_formed(sample.completion, tag)) for sample in samples]
+
+
+def is_well_formed(completion: str, tag: str = TAG) -> bool:
+    """Whether it is one thinking block, then one box that is not empty, and nothing else but white space."""
+    before, _, rest = completion.partition(f"<{tag}>")
+    answer = rest.partition(f"</{tag}>")[2].strip()
+    if thinking(completion, tag) is None or before.strip() or BLANK.fullmatch(final_answer(answer) or ""):
+        return False
+    return answer == f"\\boxed{{{boxes(answer)[0][1]}}}" if boxes(answer) else False
 
 
 def thinking(completion: str, tag: str = TAG) -> str | None:
@@ -53,19 +60,7 @@ def thinking(completion: str, tag: str = TAG) -> str | None:
     return block if closed else None
 
 
-def is_well_formed(completion: str, tag: str = TAG) -> bool:
-    """Whether it is one thinking block, then one box that is not empty, and nothing else but white space."""
-    before, _, rest = completion.partition(f"<{tag}>")
-    answer = rest.partition(f"</{tag}>")[2].strip()
-    if thinking(completion, tag) is None or before.strip() or BLANK.fullmatch(final_answer(answer) or ""):
-        return False
-    return answer == f"\\boxed{{{boxes(answer)[0][1]}}}" if boxes(answer) else False
-
-
-@register_reward("format_tag_reward")
-def format_tag_reward(samples: Sequence[TrainingSample], tag: str = TAG) -> list[float]:
-    """1 if the completion is well formed, otherwise 0."""
-    return [float(is_well_formed(sample.completion, tag)) for sample in samples]
+# ---- correctness ------------------------------------------------------------------------------------------------------
 
 
 @register_reward("gsm8k_correctness_reward")
@@ -89,6 +84,9 @@ def _correctness(sample, tag, policy, second_opinion):
     return float(verdict is True)
 
 
+# ---- length -----------------------------------------------------------------------------------------------------------
+
+
 @register_reward(LENGTH)
 def length_penalty_reward(samples: Sequence[TrainingSample], tag: str = TAG, tokenizer: Tokenizer | None = None,
                           group_size: int = 0) -> list[float]:
@@ -103,6 +101,17 @@ def length_penalty_reward(samples: Sequence[TrainingSample], tag: str = TAG, tok
     return paid
 
 
+def groups(samples: Sequence[TrainingSample], group_size: int = 0) -> list[list[int]]:
+    """Indices of the samples by group: consecutive chunks of group_size, or if that is 0, runs of equal prompts."""
+    if group_size < 0 or (group_size and len(samples) % group_size):
+        raise InputError(f"group_size {group_size}: {len(samples)} samples cannot be cut into such groups; give a divisor "
+                         "of that number, or 0 for groups of equal prompts")
+    if group_size:
+        return [list(range(start, start + group_size)) for start in range(0, len(samples), group_size)]
+    runs = itertools.groupby(range(len(samples)), key=lambda i: samples[i].prompt)
+    return [list(run) for _, run in runs]
+
+
 def _length(completion, tag, tokenizer) -> int | None:
     """Tokens or words in the thinking block; None if the completion is malformed."""
     block = thinking(completion, tag)
@@ -113,8 +122,14 @@ def _count(text, tokenizer):
     return len(tokenizer(text)) if tokenizer else len(text.split())
 
 
+# ---- length against a frozen model ------------------------------------------------------------------------------------
+
+
+ZERO_SHOT = {"prompt": str, "completion": str, "correct": bool}    # the fields of a row of a zero-shot file
+
+
 @register_reward("token_utilisation_reward")
-class TokenUtilisation:
+class TokenUtilisation(Reward):
     """The share saved of what a frozen model spent on the same prompt: clip(1 - n / N, 0, 1), 0 if malformed.
 
     Measured against its own group's mean, a policy would be pushed to ever shorter answers; a frozen model gives a fixed bound,
