@@ -1,6 +1,6 @@
-"""An example of the latent objective's hook: pays completions whose hidden states turn little from one token to the next.
+"""An example of a reward on hidden states: it pays completions whose states change little from one token to the next.
 
-It shows how such a reward is written and that it trains; that it is good for anything is not claimed."""
+It shows how to write such a reward, and that it trains; no benefit is claimed."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from rl.rewards.combining import LatentObjective
 
 
 class Steady(LatentObjective):
-    """Format plus half of the mean cosine between neighbouring states, so at most 1.5."""
+    """Format plus half the mean cosine between neighbouring states: at most 1.5."""
 
     def extra_reward(self, samples):
-        """From -0.5 to 0.5; 0 for a completion of one token, which has no neighbours."""
+        """From -0.5 to 0.5; 0 for a completion of a single token."""
         return [0.5 * _mean_cosine(sample.hidden_TD) for sample in samples]
 
 
