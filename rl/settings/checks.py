@@ -65,19 +65,20 @@ def _read_elsewhere(settings):
     o, tasks = settings.objective, settings.data.tasks
     rewards = _built_in_rewards(o)
     for reward in BUILT_IN["reward"] if rewards else ():
-        yield reward not in rewards, declared("reward", reward).reads, f"only {reward} reads it, which COMBINE={o.combine} lacks"
-    provider, why = declared("data provider", tasks), f"TASKS={tasks} does not ask for thinking"
+        why = f"only {reward} reads it, which COMBINE={o.combine} does not use"
+        yield reward not in rewards, declared("reward", reward).reads, why
+    provider, why = declared("data provider", tasks), f"answers to TASKS={tasks} are not in words"
     if provider and provider.thinking is False:
         yield True, ("form_example",), why
         yield rewards and not any(takes("reward", name, "tag") for name in rewards), ("thinking_tag",), why
 
 
 def _built_in_rewards(o):
-    """The rewards that a built-in COMBINE asks for; none where that is not known here, such as of code from outside."""
+    """The rewards of a built-in COMBINE; () for code from outside, which may read any setting."""
     try:
         built_in = o.combine in BUILT_IN["objective"]
         return build_objective(o.combine, **json.loads(o.combine_kwargs)).reward_names() if built_in else ()
-    except InputError:    # reported when the rewards are built
+    except InputError:    # wrong COMBINE_KWARGS: reported when the rewards are built
         return ()
 
 

@@ -480,7 +480,7 @@ IDLE = [
     ({"EVAL_SAMPLES": "4"}, "EVAL_SAMPLES=4 has no effect: it needs EVAL_EVERY above 0"),
     ({"EVAL_TASKS": "4"}, "EVAL_TASKS=4 has no effect: it needs EVAL_EVERY above 0"),
     ({"SCHEDULER": "linear", "STEPS": "5"}, "SCHEDULER=linear has no effect: the run ends within WARMUP_STEPS=5"),
-    ({"THINKING_TAG": "t"}, "THINKING_TAG=t has no effect: TASKS=lc_easy does not ask for thinking"),
+    ({"THINKING_TAG": "t"}, "THINKING_TAG=t has no effect: answers to TASKS=lc_easy are not in words"),
     ({"THINKING_TAG": "t", "TASKS": "reasoning_gym", "COMBINE": "reasoning_gym"}, "THINKING_TAG=t .*TASKS=reasoning_gym"),
     ({"FORM_EXAMPLE": "1", "TASKS": "mbpp"}, "FORM_EXAMPLE=true .*TASKS=mbpp"),
     ({"FORM_EXAMPLE": "1", "COMBINE": "mine.py:Mine"}, "FORM_EXAMPLE=true .*TASKS=lc_easy"),
