@@ -13,7 +13,7 @@ from model_config import PROJECTIONS
 from rl import command
 from rl.errors import InputError
 from rl.rewards import lisp
-from rl.rewards.base import Grade
+from rl.rewards.base import Grade, Grader
 from rl.rewards.setup import open_judge
 from rl.run.log import step_metrics
 from rl.settings import config
@@ -72,12 +72,11 @@ def test_the_optimiser_has_the_papers_constants():
     assert (opt.beta1, opt.beta2, opt.eps) == (0.9, 0.999, 1e-8)
 
 
-class Counting:
-    """A grader that pays for what the text is: its reward is a function of the ids alone."""
+class ByText(Grader):
+    """Rewards between 0 and 1 that depend on the text alone."""
 
-    def grade(self, pairs):
-        """Between 0 and 1, by the text."""
-        return [Grade(text, "pass", True, sum(map(ord, text)) % 7 / 6, 0.5, 1, 1, True, 0, "", ()) for _, text in pairs]
+    def grade(self, completions):
+        return [Grade(one.text, "pass", True, sum(map(ord, one.text)) % 7 / 6) for one in completions]
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +89,13 @@ def stepped():
     def step(**changes):
         base = {"group": 4, "max_new_tokens": 8, "decode_block": 4, "recheck_share": 0, "logit_chunk": 16, "learning_rate": 0.01}
         adapter = lora.init(jax.random.key(0), small_model.CFG, 4, 8.0)
-        return train_step(model, init_state(adapter), prompts, Counting(), settings(**base | changes), 0)
+        return train_step(model, init_state(adapter), prompts, ByText(), settings(**base | changes), 0)
     return step
 
 
 @pytest.mark.slow
 def test_a_step_follows_its_settings(stepped):
-    """GROUP samples a task, UPDATES_PER_BATCH updates, SEED other samples, SHUFFLE_REWARDS the same ones and another update."""
+    """GROUP samples per task, UPDATES_PER_BATCH updates; SEED: other samples; SHUFFLE_REWARDS: the same and another update."""
     texts = lambda found: [sample.text for group in found[1] for sample in group.samples]  # noqa: E731
     b = lambda found: np.asarray(found[0].adapter["layers"][0]["mlp"]["up_proj"]["b"])  # noqa: E731
     base = stepped()
@@ -109,12 +108,12 @@ def test_a_step_follows_its_settings(stepped):
     assert texts(stepped(seed=1)) != texts(base)
     shuffled = stepped(shuffle_rewards=1)
     assert texts(shuffled) == texts(base) and (b(shuffled) != b(base)).any()
-    assert step_metrics(shuffled[1]) == step_metrics(base[1]), "the log keeps what was earned"
+    assert step_metrics(shuffled[1]) == step_metrics(base[1]), "the log has the rewards as they were earned"
 
 
 @pytest.mark.slow
 def test_the_update_takes_a_group_in_parts(stepped, monkeypatch):
-    """UPDATE_SAMPLES=2 cuts groups of 4 in two, and what is learnt stays the same but for rounding."""
+    """UPDATE_SAMPLES=2 splits groups of 4 in two, and the update is the same up to rounding."""
     counts, update = [], training_step.update
     monkeypatch.setattr(training_step, "update", lambda params, state, packed, *rest: counts.append(len(packed)) or update(
         params, state, packed, *rest))
