@@ -49,7 +49,7 @@ def raising(error):
 @pytest.mark.parametrize("error, code", [(InputError("bad"), 2), (KeyboardInterrupt(), 130), (Interrupted(signal.SIGTERM), 143),
                                          (Interrupted(signal.SIGINT), 130)])
 def test_what_ends_a_command_decides_its_exit_code(monkeypatch, error, code):
-    """Bad input is 2, Ctrl-C 130, SIGTERM 143, also where a signal came before there was anything to save."""
+    """Bad input: 2, Ctrl-C: 130, SIGTERM: 143, also if the signal comes before there is anything to save."""
     assert ended_with(monkeypatch, raising(error)) == code
     assert ended_with(monkeypatch, lambda: 5) == 5
 
@@ -57,12 +57,12 @@ def test_what_ends_a_command_decides_its_exit_code(monkeypatch, error, code):
 @pytest.mark.parametrize("argument, known", [("--task", True), ("--task=gcd", True), ("--list", True), ("--list=1", False),
                                              ("--tasks=gcd", False), ("plain", True)])
 def test_only_known_options_are_taken(monkeypatch, argument, known):
-    """An option that ends in "=" takes a value in either form, any other takes none; a misspelt one is refused."""
+    """An option that ends in "=" takes a value in either form, others take none; a misspelt one is refused."""
     assert ended_with(monkeypatch, lambda: 0, argument, flags=("--task=", "--list")) == (0 if known else 2)
 
 
 def test_the_start_says_what_was_set(capsys):
-    """Warnings first, then what differs from the defaults and the facts that have a text."""
+    """Warnings first, then the settings that were set and the facts that are not blank."""
     loaded = config.load({"STEPS": "7", "STEPZ": "1"})
     command.announce(loaded, {"model": "tiny", "clip": ""})
     lines = capsys.readouterr().out.splitlines()
@@ -71,7 +71,7 @@ def test_the_start_says_what_was_set(capsys):
 
 @pytest.mark.parametrize("dry", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_fits_nowhere_is_warned_of(monkeypatch, capsys, dry):
-    """At the start and by --dry-run: what it would take, and the ways on that are left; the run takes the smallest update."""
+    """At the start and in --dry-run: the memory needed and what helps; the smallest update is used."""
     for name, value in {"MODEL": "tiny", "MEMORY_GB": "0.001", "UPDATE_SAMPLES": "4", "MAX_NEW_TOKENS": "16"}.items():
         monkeypatch.setenv(name, value)
     loaded = config.load(os.environ)
@@ -89,7 +89,7 @@ def test_what_fits_nowhere_is_warned_of(monkeypatch, capsys, dry):
 @pytest.mark.parametrize("main, arguments", [(train_grpo, ()), (train_grpo, ("--dry-run",)), (run_probe, ()),
                                              (query, ("--task", "gcd")), (eval_runs, ("--zero-shot", "answers.jsonl"))])
 def test_an_adapter_of_another_model_is_refused(tmp_path, monkeypatch, main, arguments, layers, words):
-    """By every command, of equal shapes or not, before weights are read and without anything written."""
+    """By every command, with equal shapes or not, before weights are read or anything is written."""
     cfg = resolve("tiny").cfg
     other = replace(cfg, num_hidden_layers=cfg.num_hidden_layers + layers)
     lora.save_peft(tmp_path, lora.init(jax.random.key(0), other, 2, 4.0), "Qwen/Other-Model")
@@ -106,7 +106,7 @@ def test_an_adapter_of_another_model_is_refused(tmp_path, monkeypatch, main, arg
 
 
 def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
-    """What is left open comes to what MEMORY_GB has room for; the run's config.yaml has that, so resuming changes nothing."""
+    """What is left to MEMORY_GB is decided and recorded in config.yaml, so resuming changes nothing."""
     def decided(**environ):
         return command.with_memory(config.load(environ), SHAPES["0.5B"], np.dtype("float32"), 256)
 
@@ -133,7 +133,7 @@ def test_auto_is_decided_once_and_recorded(tmp_path, capsys):
 
 
 def test_the_machine_is_asked_where_nothing_is_set(monkeypatch):
-    """Half of the machine's memory, or of a container's share where that is less."""
+    """Half of the machine's memory, or of the container's limit if that is less."""
     budget, whose = memory_budget(0)
     assert 0 < budget <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2 and whose.startswith("half")
     monkeypatch.setattr(device.Path, "exists", lambda path: True)
@@ -142,7 +142,7 @@ def test_the_machine_is_asked_where_nothing_is_set(monkeypatch):
 
 
 def test_the_end_shows_the_signs(tmp_path, capsys):
-    """Every run ends with what its mean reward can hide."""
+    """Every run ends with the signs that its mean reward hides."""
     log = RunLog(tmp_path)
     log.completions(1, [group(sample(), sample())])
     log.step(1, step_metrics([group(sample(), sample())]))
@@ -170,10 +170,10 @@ print(before - resident())
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 def test_freed_memory_goes_back_to_the_system(monkeypatch):
-    """Half of 400 MB, freed here and there: back at once where it was asked for, kept in holes where not."""
+    """Half of 400 MB, freed in scattered pieces: returned at once if so set, otherwise kept as holes."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     run = lambda how, **more: float(subprocess.run([sys.executable, "-c", HOLES, how], env=env | more, cwd=ROOT, text=True,  # noqa: E731
                                                    capture_output=True, check=True).stdout)
     assert run("set") > 150 and run("not") < 50
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "33554432")
-    assert not return_freed_memory(), "who sets glibc's own variable is not overruled"
+    assert not return_freed_memory(), "glibc's own variable has priority"

@@ -1,4 +1,4 @@
-"""Trackers beside metrics.jsonl: off by default, told with a stand-in and the real packages, and never the end of a run."""
+"""Trackers: off by default, tested with a fake and with the real packages, and unable to end a run."""
 
 import json
 import struct
@@ -14,7 +14,7 @@ from rl.settings import config
 
 
 class FakeWandb:
-    """What the run asks of the package, written down; `broken` names the call that fails."""
+    """Records the calls to the package; `broken` names the call that fails."""
 
     def __init__(self, broken=""):
         self.calls, self.broken = [], broken
@@ -31,7 +31,7 @@ class FakeWandb:
 
 
 def tracked(kind, run, resumed=False):
-    """Three steps with a value that does not exist."""
+    """Three steps, with a metric that is None."""
     with Tracker(kind, run) as it:
         it.begin({"steps": 3}, "2026-01-02T03:04:05", 0, resumed)
         for step in (1, 2, 3):
@@ -39,7 +39,7 @@ def tracked(kind, run, resumed=False):
 
 
 def test_nothing_is_imported_or_written_by_default(tmp_path, monkeypatch):
-    """TRACKER=none neither needs nor touches anything."""
+    """TRACKER=none imports no package and writes nothing."""
     for name in tracker.PACKAGES.values():
         monkeypatch.setitem(sys.modules, name, None)    # importing it would fail
     tracker.check("none")
@@ -49,14 +49,14 @@ def test_nothing_is_imported_or_written_by_default(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind, package", tracker.PACKAGES.items())
 def test_a_missing_package_is_named_with_its_install_line(kind, package, monkeypatch):
-    """Before anything heavy; the message holds the command and the way without."""
+    """The message has the install command and the alternative."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=f"TRACKER={kind} needs the package {package}.*pip install {package}, or leave TRACKER"):
         tracker.check(kind)
 
 
 def test_wandb_gets_every_step_and_stays_offline(tmp_path, monkeypatch):
-    """Settings as config, a stable id, files in the run's folder, nulls left out; WANDB_MODE decides about the network."""
+    """Settings as config, a stable id, files in the run's folder, None left out; WANDB_MODE decides about the network."""
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
     monkeypatch.delenv("WANDB_MODE", raising=False)
@@ -77,8 +77,8 @@ def test_wandb_gets_every_step_and_stays_offline(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("broken", ["init", "log", "finish"])
-def test_a_tracker_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys, broken):
-    """One line with the reason, no exception, and it is not asked again."""
+def test_a_tracker_that_fails_is_reported_once(tmp_path, monkeypatch, capsys, broken):
+    """One line with the reason, no exception, and no further call."""
     fake = FakeWandb(broken)
     monkeypatch.setitem(sys.modules, "wandb", fake)
     tracked("wandb", tmp_path)
@@ -89,7 +89,7 @@ def test_a_tracker_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys, bro
 
 
 def events(folder):
-    """Every event of the folder's files, by file name, checksums verified by length alone; read without the writer's code."""
+    """All events in the folder, in order of file names, read without the writer's code; checksums are skipped."""
     from tensorboardX.proto.event_pb2 import Event
     for path in sorted(folder.iterdir()):
         data, at = path.read_bytes(), 0
@@ -100,7 +100,7 @@ def events(folder):
 
 
 def test_tensorboard_files_hold_every_step(tmp_path):
-    """The real package: each value under its name and step as soon as the step is over; a resume takes later steps back."""
+    """The real package: every value with name and step, on disk after each step; a resume discards later steps."""
     pytest.importorskip("tensorboardX", reason="needs tensorboardX")
     tracker.check("tensorboard")
     tracked("tensorboard", tmp_path)
@@ -114,7 +114,7 @@ def test_tensorboard_files_hold_every_step(tmp_path):
 
 
 def test_tensorboard_itself_reads_them(tmp_path):
-    """The viewer's own reader sees the curve, without the steps that a resume took back."""
+    """TensorBoard's own reader sees the curve without the discarded steps."""
     pytest.importorskip("tensorboardX", reason="needs tensorboardX")
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard")
     tracked("tensorboard", tmp_path)
@@ -129,7 +129,7 @@ def test_tensorboard_itself_reads_them(tmp_path):
 
 
 def test_tensorboard_on_a_disk_that_is_full(tmp_path, capsys):
-    """The step goes on at once, and the warning comes once: nothing waits for a thread that has died."""
+    """Steps go on at once with a single warning: nothing waits for a dead thread."""
     import resource
     pytest.importorskip("tensorboardX", reason="needs tensorboardX")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -148,7 +148,7 @@ def test_tensorboard_on_a_disk_that_is_full(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_real_wandb_offline(tmp_path, monkeypatch, capsys):
-    """The package itself takes what we give it, without a failure to tell of, and writes into the run's folder alone."""
+    """The package accepts our calls without a failure and writes into the run's folder only."""
     pytest.importorskip("wandb", reason="needs wandb")
     (tmp_path / "home").mkdir()
     for name in ("HOME", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
@@ -164,7 +164,7 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch, capsys):
 
 
 def test_a_resumed_run_may_change_its_tracker(tmp_path):
-    """TRACKER is logging, not what is computed."""
+    """TRACKER does not change what is computed."""
     (tmp_path / "config.yaml").write_text(config.dump(config.load({"REPORT_TO": "wandb"}).settings))
     assert config.load({"RESUME": str(tmp_path)}).settings.run.tracker == "wandb"
     assert config.load({"RESUME": str(tmp_path), "TRACKER": "none"}).settings.run.tracker == "none"

@@ -1,4 +1,4 @@
-"""rl/settings/declared.py and rl/settings/config.py: what is declared, what is read, what is refused, and with which words."""
+"""Settings: their declarations, how they are read, what is refused or warned of, and the messages."""
 import dataclasses
 import re
 
@@ -73,7 +73,7 @@ def test_every_leaf_is_complete(leaf):
 
 
 def test_settings_cannot_be_changed_after_loading():
-    """A run's settings are one fixed fact."""
+    """Settings are immutable."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         load({}).settings.trainer.steps = 3
 
@@ -99,7 +99,7 @@ def test_precedence_is_default_then_file_then_environment(tmp_path):
 
 
 def test_yaml_may_nest_stay_flat_or_mix(tmp_path):
-    """The same settings come out however the file is laid out; `model` is a section and a leaf."""
+    """The layout of the file does not matter; `model` is both a section and a setting."""
     nested = "model: {model: 1.5B, dtype: float32}\ntrainer:\n  steps: 3\n  learning_rate: 2e-5\ndata:\n"
     flat = "model: 1.5B\ndtype: float32\nsteps: 3\nlearning_rate: 0.00002\n"
     mixed = "model:\n  dtype: float32\n  model: 1.5B\nsteps: '3'\ntrainer: {lr: '2e-5'}\n"
@@ -129,7 +129,7 @@ def test_trl_spellings_work_in_both_places(tmp_path, alias, name):
 
 
 def test_the_name_that_was_used_is_part_of_the_origin(tmp_path):
-    """A value under another trainer's spelling says which, from either source; under our own name nothing is added."""
+    """The origin of a value given under an alias names the alias; under the setting's own name nothing is added."""
     path = yaml_file(tmp_path, "trainer: {lr: 1e-4, steps: 3}\n")
     origins = load({"CONFIG": path, "NUM_GENERATIONS": "4"}).origins
 
@@ -148,7 +148,7 @@ def test_switches_take_the_usual_words(tmp_path, text, value):
 
 @pytest.mark.parametrize("text, value", [("12", 12), (" 12 ", 12), ("12.0", 12), ("1e3", 1000), ("+7", 7)])
 def test_whole_numbers_in_any_spelling(text, value):
-    """A whole number may be written as one does; what is stored is an int."""
+    """A whole number may be written in any usual way; an int is stored."""
     steps = load({"STEPS": text}).settings.trainer.steps
 
     assert steps == value and type(steps) is int
@@ -176,7 +176,7 @@ def test_what_others_call_a_choice_is_known(tmp_path, name, text, value):
 
 
 def test_spellings_are_of_choices_and_unlike():
-    """None stands for two choices, none for a choice that is not there, none for one it already is."""
+    """No spelling stands for two choices, for a missing choice, or for the choice of the same name."""
     folded = lambda text: text.lower().replace("-", "").replace("_", "")  # noqa: E731
     assert any(leaf.spellings for leaf in LEAVES.values())
     for leaf in LEAVES.values():
@@ -187,7 +187,7 @@ def test_spellings_are_of_choices_and_unlike():
 @pytest.mark.parametrize("value", ["cosine_with_restarts", "polynomial", "inverse_sqrt", "reduce_lr_on_plateau", "no", "3",
                                    "cosine_with_min_lr", "warmup_stable_decay", "[linear]"])
 def test_other_schedules_are_refused(tmp_path, value):
-    """All known names are said, whatever YAML made of it."""
+    """The message lists all known names, whatever type YAML gave the value."""
     (problem,) = refused({"CONFIG": yaml_file(tmp_path, f"lr_scheduler_type: {value}")})
     assert "one of constant, linear, cosine (also constant_with_warmup, linear_with_warmup, cosine_with_warmup)" in problem
 
@@ -217,7 +217,7 @@ GONE = {    # name -> spellings of what it is fixed at
 
 @pytest.mark.parametrize("name, text", [(name, text) for name, texts in GONE.items() for text in texts])
 def test_a_retired_name_is_accepted_at_its_constant(tmp_path, name, text):
-    """From the environment, flat and nested YAML, without a word and without leaving a trace."""
+    """From the environment, flat and nested YAML: silently, and without changing anything."""
     section = "auth" if name.endswith("env") else "trainer"
     for environ in ({name.upper(): text}, {"CONFIG": yaml_file(tmp_path, f"{name}: {text}")},
                     {"CONFIG": yaml_file(tmp_path, f"{section}: {{{name}: '{text}'}}")}):
@@ -237,14 +237,14 @@ def test_a_retired_name_is_accepted_at_its_constant(tmp_path, name, text):
     ("HF_TOKEN_ENV", "hf_token", ".* fixed at HF_TOKEN "),
     ("WANDB_KEY_ENV", "MINE", ".* fixed at WANDB_API_KEY .* read from the variable WANDB_API_KEY.; remove it")])
 def test_a_retired_name_is_refused_at_another_value(tmp_path, name, value, words):
-    """One line with the name as it was used, the constant and the way on."""
+    """One line with the name as it was used, the constant and what to do."""
     for environ in ({name: value}, {"CONFIG": yaml_file(tmp_path, f"{name.lower()}: {value}")}):
         (problem,) = refused(environ)
         assert re.search(rf"{name}[=:] ?{re.escape(value)}: {words}", problem, re.IGNORECASE if "CONFIG" in environ else 0)
 
 
 def test_a_retired_name_in_the_wrong_section_is_refused(tmp_path):
-    """As every other setting is; and its section takes no unknown names."""
+    """Like any other setting; and its section accepts no unknown names."""
     assert "adam_beta1 is in section trainer" in refused({"CONFIG": yaml_file(tmp_path, "data: {adam_beta1: 0.9}")})[0]
     assert "auth.token: unknown setting" in refused({"CONFIG": yaml_file(tmp_path, "auth: {token: x}")})[0]
     assert "auth is a section" in refused({"CONFIG": yaml_file(tmp_path, "auth: HF_TOKEN")})[0]
@@ -258,7 +258,7 @@ about: {git: abc}
 
 
 def test_old_runs_are_read_and_resumed(tmp_path):
-    """A config.yaml with the retired names at their constants; one that was trained otherwise is refused by its file's name."""
+    """A config.yaml with the retired names at their constants; with another value the error names the file."""
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.yaml").write_text(OLD)
@@ -275,7 +275,7 @@ def test_old_runs_are_read_and_resumed(tmp_path):
 
 @pytest.mark.parametrize("text", ["2e-5", "'2e-5'", "2E-5", "+2e-5", "0.00002", "'0.00002'", "2.0e-5", "' 2e-5 '", "20e-6"])
 def test_numbers_that_yaml_takes_for_text(tmp_path, text):
-    """YAML 1.1 reads 2e-5 as text; a number setting makes it the number that was meant."""
+    """YAML 1.1 reads 2e-5 as text; a numeric setting converts it."""
     assert load({"CONFIG": yaml_file(tmp_path, f"trainer: {{lr: {text}}}")}).settings.trainer.learning_rate == 2e-5
 
 
@@ -288,8 +288,8 @@ def test_whole_numbers_that_yaml_takes_for_text(tmp_path, text):
 
 @pytest.mark.parametrize("line", ["lr: '2e-5x'", "lr: 2e", "lr: '2,5e-5'", "steps: '1e-3'", "steps: '12 steps'", "steps: '1__0'",
                                   "lr: '1e999'", "steps: '1e999'", "lr: 'nan'", "lr: ''"])
-def test_text_that_is_no_number_is_refused(tmp_path, line):
-    """With the key as it was written."""
+def test_text_that_is_not_a_number_is_refused(tmp_path, line):
+    """The message has the key as it was written."""
     (problem,) = refused({"CONFIG": yaml_file(tmp_path, line)})
     assert f": {line.split(':')[0]}: " in problem and "number from" in problem
 
@@ -311,7 +311,7 @@ def test_empty_file_is_no_settings(tmp_path):
 @pytest.mark.parametrize("text, yaml_text", [
     ("v_proj,q_proj", "v_proj,q_proj"), (" v_proj , q_proj ", "[v_proj, q_proj]"), ("q_proj,v_proj", "'q_proj, v_proj'")])
 def test_a_list_of_names_in_any_spelling(tmp_path, text, yaml_text):
-    """Order and blanks do not matter, YAML may write a list; what is stored is one text in the declared order."""
+    """Order and spaces do not matter, and YAML may use a list; it is stored as text in the declared order."""
     found = [load({"LORA_TARGETS": text}), load({"CONFIG": yaml_file(tmp_path, f"lora_target_modules: {yaml_text}")})]
     assert [loaded.settings.model.lora_targets for loaded in found] == ["q_proj,v_proj"] * 2
     again = load({"CONFIG": yaml_file(tmp_path, config.dump(found[0].settings))})
@@ -320,7 +320,7 @@ def test_a_list_of_names_in_any_spelling(tmp_path, text, yaml_text):
 
 @pytest.mark.parametrize("text", ["q_prj", "q_proj,q_proj", "q_proj,,v_proj", ",", "all", "lm_head", "Q_PROJ"])
 def test_unknown_and_repeated_names_are_refused(tmp_path, text):
-    """One problem that shows the names there are, from the environment and from a list in YAML."""
+    """One problem that lists the known names, from the environment and from a list in YAML."""
     for environ in ({"LORA_TARGETS": text}, {"CONFIG": yaml_file(tmp_path, f"lora_targets: ['{text}']")},
                     {"CONFIG": yaml_file(tmp_path, "lora_targets: 3")}):
         (problem,) = refused(environ)
@@ -369,15 +369,15 @@ def test_yaml_values_of_the_wrong_kind_are_refused(tmp_path, line):
     assert f": {line.split(':')[0]}: " in problem
 
 
-def test_text_that_yaml_misread_is_told_to_be_quoted(tmp_path):
-    """`lora: no` is a boolean to YAML; the message says what helps."""
+def test_text_that_yaml_misread_should_be_quoted(tmp_path):
+    """`lora: no` is a boolean to YAML; the message says to quote it."""
     (problem,) = refused({"CONFIG": yaml_file(tmp_path, "lora: no")})
 
     assert "in quotes" in problem
 
 
 def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
-    """Leaf names are unique, so the right section can be named."""
+    """Names are unique, so the message can name the right section."""
     (problem,) = refused({"CONFIG": yaml_file(tmp_path, "trainer:\n  group: 4\n")})
 
     assert "trainer.group" in problem and "section generation" in problem
@@ -423,7 +423,7 @@ def test_missing_or_unreadable_file_is_named(tmp_path):
 
 
 def test_two_names_of_one_setting_must_agree(tmp_path):
-    """Agreeing is harmless; disagreeing has no right answer within one source."""
+    """Equal values are fine; unequal ones within one source have no right answer."""
     assert load({"GROUP": "4", "NUM_GENERATIONS": "4.0"}).settings.generation.group == 4
     assert "contradicts GROUP=4" in refused({"GROUP": "4", "NUM_GENERATIONS": "8"})[0]
     path = yaml_file(tmp_path, "generation: {group: 4}\ngroup_size: 8\n")
@@ -499,7 +499,7 @@ IDLE = [
 
 @pytest.mark.parametrize("environ, words", IDLE, ids=lambda value: str(value)[:40])
 def test_training_warns_of_settings_without_effect(environ, words):
-    """One line with setting, value and reason, and the run goes on with the setting as it was given; a probe is not told."""
+    """One line with setting, value and reason; the settings are the same, and a probe is not warned."""
     loaded = load(environ, training=True)
     (warning,) = loaded.warnings
 
@@ -508,7 +508,7 @@ def test_training_warns_of_settings_without_effect(environ, words):
 
 
 def test_a_resumed_run_is_warned_again(tmp_path):
-    """And warnings never hide an error, nor one another."""
+    """Every idle setting has its line, and errors are still raised."""
     wrong = {"EVAL_N": "9", "STYLE_WEIGHT": "1", "COMBINE": "additive", "TASKS": "gsm8k"}
     loaded = load({"RESUME": run_folder(tmp_path, **wrong)}, training=True)
 
@@ -531,7 +531,7 @@ def test_a_resumed_run_is_warned_again(tmp_path):
     {"COMBINE": "mine.py:Mine", "COMBINE_KWARGS": "{non_strict_penalty: -2}"},
     {"COMBINE": "additive", "COMBINE_KWARGS": "{no_such: 1}", "STYLE_WEIGHT": "1"}])
 def test_training_says_nothing_of_what_acts(environ):
-    """Options with their own settings at the edge of what they allow; and nothing is guessed of code from outside."""
+    """No warning for settings that act, up to the limits of their options, nor for what outside code may read."""
     assert load(environ, training=True).warnings == []
 
 
@@ -550,14 +550,14 @@ def test_the_proof_reads_its_own_settings():
                                          ("LORA_RANKS", "LORA_RANK"), ("CONFIGS", "CONFIG"), ("NUM_GENERATION",
                                                                                               "NUM_GENERATIONS")])
 def test_near_miss_variables_are_warned_of(name, meant):
-    """A typing slip does not pass unseen; its value, which may be anything, is not repeated."""
+    """A typo is reported; its value, which may be a secret, is not."""
     (warning,) = load({name: "s3cret"}).warnings
 
     assert name in warning and f"did you mean {meant}?" in warning and "s3cret" not in warning
 
 
 def test_ordinary_variables_are_not_warned_of():
-    """What login shells, WSL2, tmux, ssh, CI, CUDA and Python set is none of our business."""
+    """Variables of login shells, WSL2, tmux, ssh, CI, CUDA and Python cause no warning."""
     ordinary = """
         HOME PATH SHELL TERM LANG LC_ALL USER LOGNAME PWD OLDPWD SHLVL MAIL EDITOR VISUAL PAGER DISPLAY HOSTNAME
         HOSTTYPE OSTYPE MACHTYPE NAME WSL_DISTRO_NAME WSL_INTEROP WSLENV TMUX TMUX_PANE TERM_PROGRAM SSH_TTY SSH_CLIENT
@@ -579,7 +579,7 @@ def test_ordinary_variables_are_not_warned_of():
     "task_names": st.sampled_from(["gcd", "no", "1e5", "0.5", "null", "~", "a: b", "#x", "2024-01-01"]),
     "style_hint": st.booleans()}))
 def test_what_is_dumped_is_read_back(tmp_path_factory, values):
-    """A written configuration gives the same settings again, bit for bit, whatever YAML thinks of the text."""
+    """A dumped configuration gives exactly the same settings, whatever YAML makes of the text."""
     before = load({name.upper(): str(value) for name, value in values.items()}).settings
     path = tmp_path_factory.mktemp("dump") / "config.yaml"
     path.write_text(config.dump(before, about={"git": "abc"}), encoding="utf-8")
@@ -587,8 +587,8 @@ def test_what_is_dumped_is_read_back(tmp_path_factory, values):
     assert load({"CONFIG": str(path)}).settings == before
 
 
-def test_dump_records_what_it_is_told_and_not_where_the_run_lies(tmp_path):
-    """`about` is kept beside the settings; a run folder may be moved, so its place is not written down."""
+def test_dump_records_about_and_not_the_folder(tmp_path):
+    """`about` is recorded; the run's folder is not, since it may be moved."""
     tree = yaml.safe_load(config.dump(load({"OUT": "x", "STEPS": "3"}).settings, about={"git": "abc"}))
 
     assert tree["about"] == {"git": "abc"} and tree["trainer"]["steps"] == 3
@@ -596,7 +596,7 @@ def test_dump_records_what_it_is_told_and_not_where_the_run_lies(tmp_path):
 
 
 def test_resume_takes_every_setting_from_the_run(tmp_path):
-    """A new shell without any of the run's variables continues the same run, in place."""
+    """A new shell without the run's variables continues the same run, in place."""
     folder = run_folder(tmp_path, STEPS="3", GROUP="4", LORA="old", SEED="7", SPLIT="all", STYLE_HINT="1")
     loaded = load({"RESUME": folder})
 
@@ -608,7 +608,7 @@ def test_resume_takes_every_setting_from_the_run(tmp_path):
 
 @pytest.mark.parametrize("name", ["STEPS", "MAX_STEPS", "SAVE_EVERY", "KEEP_LAST", "MAX_HOURS", "EVAL_EVERY"])
 def test_resume_lets_these_change(tmp_path, name):
-    """How long the run goes on and how often it saves do not alter what is computed."""
+    """Length of the run, checkpoints and evaluations do not change what is computed."""
     loaded = load({"RESUME": run_folder(tmp_path), name: "77"})
     leaf = NAMES[name.lower()].name
 
@@ -617,7 +617,7 @@ def test_resume_lets_these_change(tmp_path, name):
 
 @pytest.mark.parametrize("scheduler", ["linear", "cosine"])
 def test_resume_keeps_steps_where_a_schedule_ends_there(tmp_path, scheduler):
-    """With other STEPS the rates to come would be of another run; the same STEPS, and all else that may change, still may."""
+    """Other STEPS would change the learning rates; equal STEPS are fine, and other settings may still change."""
     folder = run_folder(tmp_path, SCHEDULER=scheduler, STEPS="50")
     (problem,) = refused({"RESUME": folder, "MAX_STEPS": "60"})
 
@@ -652,7 +652,7 @@ def test_resume_refuses_any_other_change(tmp_path, leaf):
 
 
 def test_resume_checks_place_and_config(tmp_path):
-    """OUT may only repeat the run's folder, CONFIG may not be given, and a folder without a run is named."""
+    """OUT may only repeat the run's folder, CONFIG is refused, and a folder without a run is named."""
     folder = run_folder(tmp_path)
     inside = tmp_path / "a run" / "checkpoints" / "step3"
     inside.mkdir(parents=True)
@@ -675,14 +675,14 @@ def test_resume_reports_all_problems_at_once(tmp_path):
 # Where values came from
 
 def saved(loaded, folder):
-    """Write a run's config.yaml as the commands do; returns what it records of origins."""
+    """Write a run's config.yaml as commands do; returns the recorded origins."""
     folder.mkdir(exist_ok=True)
     (folder / "config.yaml").write_text(config.dump(loaded.settings, {"git": "abc"}, config.provenance(loaded)))
     return config.recorded(folder, config.ORIGINS)
 
 
 def test_origins_are_recorded_and_outlive_resumes(tmp_path):
-    """Variable, file or alias for all that was chosen; a resumed run keeps them and adds what it changed, also twice."""
+    """Variable, file or alias of every given setting; a resumed run keeps them and adds its changes, also twice."""
     path, run = yaml_file(tmp_path, "group_size: 4\nseed: 0\n"), tmp_path / "run"
     first = saved(load({"CONFIG": path, "MAX_STEPS": "6", "OUT": str(run), "RUN_NAME": "x"}), run)
     assert first == {"group": f"CONFIG {path} (group_size)", "seed": f"CONFIG {path}", "steps": "env MAX_STEPS",
@@ -694,8 +694,8 @@ def test_origins_are_recorded_and_outlive_resumes(tmp_path):
     assert load({"CONFIG": str(run / "config.yaml")}).settings.trainer.steps == 9, "the record is no setting"
 
 
-def test_what_was_chosen_is_told_from_what_was_not(tmp_path):
-    """Neither defaults, a command's own included, nor what "auto" came to; a resume first names what it changes."""
+def test_settings_that_a_person_gave_are_listed(tmp_path):
+    """Without defaults, a command's own included, and without what "auto" chose; a resume lists its changes first."""
     run = tmp_path / "run"
     own = config.load({"STEPS": "6", "MAX_HOURS": "2", "OUT": str(run)}, defaults={"group": 4, "seed": 5})
     assert config.chosen(own) == ["STEPS=6", "MAX_HOURS=2.0", f"OUT={run}"]
@@ -708,14 +708,14 @@ def test_what_was_chosen_is_told_from_what_was_not(tmp_path):
 
 
 def test_a_run_older_than_the_record_says_so(tmp_path):
-    """Values that differ from the defaults are marked, defaults are left out."""
+    """Values other than the default are marked, defaults are left out."""
     folder = run_folder(tmp_path, STEPS="3")
     assert config.provenance(load({"RESUME": folder})) == {"steps": "not recorded"}
     assert config.chosen(load({"RESUME": folder, "SAVE_EVERY": "7"})) == ["SAVE_EVERY=7 (was 25)", "STEPS=3"]
 
 
 def test_an_adapter_brings_its_rank_and_alpha():
-    """They replace the defaults under the adapter's name; one that was chosen otherwise, or is beyond the limits, is refused."""
+    """They replace the defaults, with the adapter as origin; a different value, or one out of limits, is refused."""
     brought = {"lora_rank": 4, "lora_alpha": 6.0}
     loaded = config.adopt(load({"LORA_ALPHA": "6"}), brought, "LORA x")
     assert (loaded.settings.model.lora_rank, loaded.settings.model.lora_alpha) == (4, 6.0)

@@ -1,4 +1,4 @@
-"""The files in configs/: each is read as it stands, and trains for two steps on the model in the repo."""
+"""The files in configs/: each is valid as it stands, and trains for two steps on models/tiny."""
 
 import json
 import os
@@ -22,21 +22,21 @@ SMALL = {"MODEL": "tiny", "STEPS": "2", "TASKS_PER_STEP": "2", "GROUP": "4", "MA
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_each_file_is_read_whole(path):
-    """No unknown key, no setting that cannot act, and rewards that exist."""
+    """No unknown key, no setting without effect, and rewards that exist."""
     loaded = config.load({"CONFIG": str(path)}, training=True)
 
     assert not loaded.warnings and checked_combiner(loaded.settings).reward_names()
 
 
 def test_the_reference_is_the_default_on_all_tasks():
-    """The reference run's file sets what the defaults are, so that a change of one of them shows; but for the split."""
+    """The reference run's file repeats the defaults, so that a change of one shows; only the split differs."""
     found, default = config.load({"CONFIG": str(ROOT / "configs" / "reference.yaml")}).settings, Settings()
     assert found == replace(default, data=replace(default.data, split="all"))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A GSM8K and a MATH of our own, in the published layouts."""
+    """Small files in the layouts of GSM8K and MATH."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "gsm8k").mkdir()
     (folder / "math").mkdir()
@@ -52,7 +52,7 @@ def data(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_each_file_trains_two_steps(path, data, tmp_path):
-    """The real command, with a small shape: two steps are logged, and the config that it wrote is read back the same."""
+    """The real command at a small size: two steps are logged, and its config.yaml gives the same objective."""
     env = {name: value for name, value in os.environ.items() if name.lower() not in NAMES} | SMALL
     loaded = config.load({"CONFIG": str(path)}).settings
     if loaded.data.tasks not in ("lc_easy", "reasoning_gym"):

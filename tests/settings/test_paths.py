@@ -1,4 +1,4 @@
-"""Where things lie: the folders of CACHE_DIR, what a run records of them, permanent checkpoints; and the hub's token."""
+"""Paths under CACHE_DIR and in a run's config.yaml, permanent checkpoints, and the hub's token."""
 
 import json
 import os
@@ -21,7 +21,7 @@ KWARGS = {"math_path": "math", "levels": [1], "deep": {"gsm8k_path": "/abs/gsm8k
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache folder with a model and a run in it, named from beside it."""
+    """A cache folder with a model and a run, in the current folder."""
     monkeypatch.chdir(tmp_path)
     for folder in ("models/mine", "artifacts/runs/old/checkpoints/step_00004"):
         (tmp_path / "cache" / folder).mkdir(parents=True)
@@ -34,7 +34,7 @@ def load(**values):
 
 
 def test_without_a_cache_paths_mean_what_they_say():
-    """The default changes nothing, and nothing is looked up on the disk."""
+    """By default paths are unchanged."""
     found = load(tasks_file="gsm8k", out="x", model="mine", lora="old", provider_kwargs=json.dumps(KWARGS))
     assert (found.data.tasks_file, found.run.out, found.model.model, found.model.lora) == ("gsm8k", "x", "mine", "old")
     assert json.loads(found.data.provider_kwargs) == KWARGS
@@ -42,7 +42,7 @@ def test_without_a_cache_paths_mean_what_they_say():
 
 
 def test_relative_paths_lie_in_the_cache(cache):
-    """Each kind in its folder, absolute so that it can be given back from anywhere; absolute paths stay."""
+    """Each kind in its folder, as an absolute path; paths that are absolute stay."""
     found = load(cache_dir="cache", tasks_file="gsm8k", out="x", model="mine", lora="old/checkpoints/step_00004",
                  provider_kwargs=json.dumps(KWARGS), reward_kwargs='{"u": {"zero_shot": "zero.jsonl", "tag": "think"}}')
     assert found.data.tasks_file == str(cache / "datasets/gsm8k") and found.run.out == str(cache / "artifacts/runs/x")
@@ -56,7 +56,7 @@ def test_relative_paths_lie_in_the_cache(cache):
 
 
 def test_a_run_records_what_was_written_and_its_cache_may_move(cache, tmp_path):
-    """config.yaml has the relative paths; a resume finds the run in CACHE_DIR, and everything where the cache is now."""
+    """config.yaml has relative paths; a resumed run finds everything in CACHE_DIR, also after a move."""
     run = cache / "artifacts/runs/x"
     run.mkdir()
     (run / "config.yaml").write_text(config.dump(load(cache_dir="cache", tasks_file="gsm8k", model="mine", out="x")))
@@ -84,7 +84,7 @@ for ask in (tokenizer_file, resolve):
 
 
 def test_the_hubs_token_is_sent(tmp_path):
-    """HF_TOKEN, the variable of the hub's own library, reaches the hub for a tokenizer as for a model; without it none does."""
+    """The hub's library sends HF_TOKEN when a tokenizer or a model is fetched; without it no token is sent."""
     sent = []
 
     class Hub(BaseHTTPRequestHandler):
@@ -110,7 +110,7 @@ def test_the_hubs_token_is_sent(tmp_path):
 
 
 def test_checkpoints_are_found_in_both_places(tmp_path):
-    """Multiples of KEEP_EVERY under permanent, or in an older run beside the others; incomplete ones count nowhere."""
+    """Multiples of KEEP_EVERY in permanent, or in older runs beside the others; incomplete ones are ignored."""
     for step, keep in ((0, 4), (4, 4), (8, 4), (9, 4)):
         checkpoint_folder(tmp_path, step, keep).mkdir(parents=True)
         (checkpoint_folder(tmp_path, step, keep) / "state.json").touch()

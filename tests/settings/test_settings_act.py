@@ -1,6 +1,6 @@
-"""Settings reach the parts that they are for.
+"""Settings reach the code that uses them.
 
-What a constant of the sampler, the loss or the optimiser does is tested with that part; here, that the setting sets it."""
+What the constants of sampler, loss and optimiser do is tested with those; here, that each setting sets its constant."""
 
 from types import SimpleNamespace
 
@@ -29,7 +29,7 @@ from tests import small_model
 
 
 def settings(**values):
-    """The default settings, but for these."""
+    """The default settings except these."""
     return config.load({name.upper(): str(value) for name, value in values.items()}).settings
 
 
@@ -48,7 +48,7 @@ FIELDS = {    # leaf -> another value, and the fields that must follow it
 @pytest.mark.known_bug(26)
 @pytest.mark.parametrize("leaf", FIELDS)
 def test_a_setting_is_its_constant_and_no_other(leaf):
-    """Of all constants of sampler, loss and optimiser exactly its own take the value, the rest stay."""
+    """A setting changes exactly its own constants of sampler, loss and optimiser."""
     def constants(found):
         made = [make(found) for make in CONSTANTS]
         return {f"{type(one).__name__}.{name}": value for one in made for name, value in one._asdict().items()}
@@ -67,7 +67,7 @@ def test_warm_up_counts_steps():
 
 
 def test_the_optimiser_has_the_papers_constants():
-    """AdamW's betas and epsilon are no settings: those of every optimiser state on disk."""
+    """AdamW's betas and epsilon, which are not settings: saved optimiser states depend on them."""
     opt = optimiser_of(settings())
     assert (opt.beta1, opt.beta2, opt.eps) == (0.9, 0.999, 1e-8)
 
@@ -140,20 +140,20 @@ def test_targets_are_the_new_adapters(tmp_path):
 
 
 def test_the_number_format(tiny_model):
-    """DTYPE is what the weights are loaded in, whatever the device would choose."""
+    """DTYPE is the weights' type, whatever the device would choose."""
     for dtype in ("float16", "bfloat16", "float32"):
         assert command.find_model(settings(model=tiny_model, dtype=dtype))[1] == jnp.dtype(dtype)
 
 
 def test_the_attention_kernel(tiny_model, monkeypatch):
-    """einsum is taken without a try; auto takes the fast kernel where it runs."""
+    """einsum is used without trying cudnn; auto uses cudnn if it runs."""
     monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, *_, **__: q)
     for asked, found in (("einsum", "einsum"), ("auto", "cudnn"), ("cudnn", "cudnn")):
         assert command.find_model(settings(model=tiny_model, attention=asked))[0].cfg.attention == found
 
 
 def test_why_the_attention_kernel_is_not_the_fast_one(tiny_model, monkeypatch):
-    """The library's own words, without its full stop: the log puts them in brackets, an error goes on behind them."""
+    """The library's own reason, without its full stop, since more text follows."""
     def fails(*_, **__):
         raise RuntimeError("cuDNN is not detected.\nmore")
     monkeypatch.setattr(jax.nn, "dot_product_attention", fails)
@@ -164,7 +164,7 @@ def test_why_the_attention_kernel_is_not_the_fast_one(tiny_model, monkeypatch):
 
 
 def test_the_sandbox_gets_its_settings(monkeypatch):
-    """Workers, seconds a case, and leave for weak machines, each as set; what they do there is tested there."""
+    """Workers, seconds per case and permission for weak machines reach the sandbox."""
     asked = []
     monkeypatch.setattr(lisp, "Sandbox", lambda *arguments: asked.append(arguments))
     open_judge(settings())
