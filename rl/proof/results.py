@@ -233,10 +233,10 @@ def gain_text(gain: dict) -> str:
 
 def rules_text(results: Sequence[dict]) -> str:
     """The table of rules over all decided families."""
-    lines = [f"{'rule':<24}said yes: improved, not   said no: improved, not   right"]
+    lines = [f"{'rule':<24}predicted yes: improved, not   predicted no: improved, not   right"]
     for line in tallies(results):
         share = "-" if math.isnan(line.right.value) else f"{line.right.value:.2f}"
-        lines.append(f"{line.rule:<24}{line.yes_improved:>18}, {line.yes_not:<3}{line.no_improved:>21}, {line.no_not:<3}   "
+        lines.append(f"{line.rule:<24}{line.yes_improved:>23}, {line.yes_not:<3}{line.no_improved:>25}, {line.no_not:<3}   "
                      f"{share} [{line.right.low:.2f}, {line.right.high:.2f}]")
     undecided = [result["family"] for result in results if result["verdict"] == "undecided"]
     return "\n".join(lines + ([f"undecided, so not counted: {', '.join(undecided)}"] if undecided else []))

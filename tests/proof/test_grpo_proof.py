@@ -39,9 +39,9 @@ def start(out, *arguments, **settings):
 
 def run(out, *arguments, code=0, **settings):
     process = start(out, *arguments, **settings)
-    said = process.communicate(timeout=600)[0]
-    assert process.returncode == code, said
-    return said
+    output = process.communicate(timeout=600)[0]
+    assert process.returncode == code, output
+    return output
 
 
 def files(folder):
@@ -106,24 +106,24 @@ def test_the_provider_is_always_reasoning_gym(monkeypatch):
 
 def test_without_predictions_nothing_is_trained(tiny_model, tmp_path):
     """Exit code 2, the way on, and no file is written."""
-    said = run(tmp_path / "out", code=2, MODEL=str(tiny_model))
+    output = run(tmp_path / "out", code=2, MODEL=str(tiny_model))
 
-    assert "predict first, with --predict-only" in said and not (tmp_path / "out").exists()
+    assert "predict first, with --predict-only" in output and not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_cannot_be_made(tiny_model, tmp_path):
     """With OUT inside a file: exit code 2 and one line."""
     (tmp_path / "file").write_text("")
-    said = run(tmp_path / "file" / "out", "--predict-only", code=2, MODEL=str(tiny_model))
+    output = run(tmp_path / "file" / "out", "--predict-only", code=2, MODEL=str(tiny_model))
 
-    assert "cannot be made" in said and "Traceback" not in said
+    assert "cannot be made" in output and "Traceback" not in output
 
 
 def test_an_unknown_family_is_named_with_the_nearest(tiny_model, tmp_path):
     """Before anything is sampled, with exit code 2."""
-    said = run(tmp_path / "out", "--predict-only", "--families", "chain_summ,leg_counting", code=2, MODEL=str(tiny_model))
+    output = run(tmp_path / "out", "--predict-only", "--families", "chain_summ,leg_counting", code=2, MODEL=str(tiny_model))
 
-    assert "chain_summ" in said and "chain_sum" in said.replace("chain_summ", "")
+    assert "chain_summ" in output and "chain_sum" in output.replace("chain_summ", "")
     assert not (tmp_path / "out").exists(), "nothing was to be written"
 
 
@@ -154,8 +154,8 @@ def test_an_interruption_says_how_to_go_on(monkeypatch, tmp_path, capsys, signum
     monkeypatch.setattr(sys, "argv", ["grpo_proof.py", "--predict-only", "--out", str(tmp_path)])
 
     assert grpo_proof.main() == code
-    said = capsys.readouterr().out
-    assert signal.Signals(signum).name in said and str(tmp_path) in said and "the same command" in said
+    output = capsys.readouterr().out
+    assert signal.Signals(signum).name in output and str(tmp_path) in output and "the same command" in output
 
 
 # Families one by one, without a model
@@ -259,13 +259,13 @@ def test_exit_codes(monkeypatch, tmp_path, capsys, asked, failing, code):
     done = [name for name in names if name != "bad" and name not in failing]
 
     ended, results, page = trainer.run(*names)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ended == code
     assert results["refused"] == {"bad": "no gold"} and sorted(names_of(results)) == sorted(done)
     assert results["undone"] == {family: str(error) for family, error in trainer.failing.items()}
-    assert f"{len(done)} of {len(names)} families done" in said and "refused: no gold" in page
+    assert f"{len(done)} of {len(names)} families done" in output and "refused: no gold" in page
     for family, error in trainer.failing.items():
-        assert f"not done: {family}: {error}" in said and str(error) in page
+        assert f"not done: {family}: {error}" in output and str(error) in page
 
 
 def test_what_was_left_is_done_later(monkeypatch, tmp_path):
@@ -340,7 +340,7 @@ def test_the_start_names_only_what_was_set(monkeypatch, tmp_path, capsys, tiny_m
     monkeypatch.setattr(grpo_proof.predictions, "fingerprint", lambda params: "f")
     monkeypatch.setattr(grpo_proof, "predict", lambda work, families: 0)
 
-    def said(**more):
+    def announced(**more):
         monkeypatch.setattr(sys, "argv", ["grpo_proof.py", "--predict-only", "--out", str(tmp_path), "--steps", "9"])
         for name, value in more.items():
             monkeypatch.setenv(name, value)
@@ -348,10 +348,10 @@ def test_the_start_names_only_what_was_set(monkeypatch, tmp_path, capsys, tiny_m
         return dict(line.strip().split(": ", 1) for line in capsys.readouterr().out.splitlines())
 
     monkeypatch.setenv("MODEL", str(tiny_model))
-    lines = said()
+    lines = announced()
     assert lines["set"] == f"MODEL={tiny_model} STEPS=9 OUT={tmp_path}"
     assert lines["dtype"] == "float32 (this command's default)"
-    assert said(DTYPE="float32")["dtype"] == "float32 (DTYPE says so)"
+    assert announced(DTYPE="float32")["dtype"] == "float32 (DTYPE says so)"
 
 
 # From end to end
@@ -360,8 +360,8 @@ def test_the_start_names_only_what_was_set(monkeypatch, tmp_path, capsys, tiny_m
 def whole(tiny_model, tmp_path_factory):
     """Both commands, undisturbed: the folder and their output."""
     out = tmp_path_factory.mktemp("proof") / "whole"
-    said = run(out, "--predict-only", MODEL=str(tiny_model)), run(out, MODEL=str(tiny_model))
-    return out, said
+    output = run(out, "--predict-only", MODEL=str(tiny_model)), run(out, MODEL=str(tiny_model))
+    return out, output
 
 
 @pytest.mark.slow
@@ -402,10 +402,11 @@ def test_a_changed_prediction_is_refused(whole, tiny_model, tmp_path):
 @pytest.mark.slow
 def test_another_experiment_is_refused(whole, tiny_model, tmp_path):
     """Settings that differ from the prediction's, and a family that was not predicted: named together, exit code 2."""
-    said = run(tmp_path, "--predictions", str(whole[0] / "predictions.json"), "--steps", "5", "--families", "gcd", code=2,
+    output = run(tmp_path, "--predictions", str(whole[0] / "predictions.json"), "--steps", "5", "--families", "gcd", code=2,
                MODEL=str(tiny_model))
 
-    assert "STEPS=5: predicted with 4" in said and "gcd was not predicted" in said and not (tmp_path / "results.json").exists()
+    assert "STEPS=5: predicted with 4" in output and "gcd was not predicted" in output
+    assert not (tmp_path / "results.json").exists()
 
 
 @pytest.mark.slow
@@ -415,10 +416,10 @@ def test_a_run_that_was_stopped_goes_on(whole, tiny_model, tmp_path, kill, code)
     out = tmp_path / "out"
     run(out, "--predict-only", MODEL=str(tiny_model))
     options = {"MODEL": str(tiny_model), "PREDICTIONS": str(whole[0] / "predictions.json")}
-    process, said = start(out, **options), []
-    while "step 3/" not in "".join(said):
-        said.append(process.stdout.readline())
-        assert said[-1], "".join(said)
+    process, output = start(out, **options), []
+    while "step 3/" not in "".join(output):
+        output.append(process.stdout.readline())
+        assert output[-1], "".join(output)
     process.send_signal(kill)
     last = process.communicate(timeout=600)[0]
     assert process.returncode == code and ("the same command" in last) == (kill == signal.SIGINT)
@@ -441,9 +442,10 @@ def test_malformed_answers_are_named(whole, tiny_model, tmp_path):
     path.parent.mkdir()
     path.write_text(json.dumps({"key": digest, "value": [{"seed": 100_000, "score": None}]}))
     before = path.read_bytes()
-    said = run(tmp_path, code=2, MODEL=str(tiny_model), PREDICTIONS=str(whole[0] / "predictions.json"), FAMILIES="chain_sum")
+    output = run(tmp_path, code=2, MODEL=str(tiny_model), PREDICTIONS=str(whole[0] / "predictions.json"), FAMILIES="chain_sum")
 
-    assert f"{path} cannot be read" in said and "remove it" in said and "Traceback" not in said and path.read_bytes() == before
+    assert f"{path} cannot be read" in output and "remove it" in output and "Traceback" not in output
+    assert path.read_bytes() == before
 
 
 @pytest.mark.slow

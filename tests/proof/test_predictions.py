@@ -95,10 +95,10 @@ def test_another_experiment_is_refused_with_all_its_differences(out):
     with pytest.raises(InputError) as caught:
         check(out, other, weights="xyz", package="reasoning-gym 2", families=["chain_sums"])
 
-    said = str(caught.value)
+    message = str(caught.value)
     for part in ("weights are xyz", "reasoning-gym 2", "STEPS=7: predicted with 600", "LEARNING_RATE=0.5",
                  "did you mean chain_sum"):
-        assert part in said, part
+        assert part in message, part
 
 
 def test_a_family_far_from_all_has_no_near_match(out):

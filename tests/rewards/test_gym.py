@@ -281,10 +281,10 @@ def test_all_problems_are_named_at_once(gym):
     with pytest.raises(InputError) as caught:
         parse_families("chain_sm,gcd:max_valu=3:min_value=x,gcd,lcm,lcm,chain_sum:min_terms=9", gym)
 
-    said = str(caught.value)
-    assert said.count(";") == 5 and "gcd is named" not in said    # one of them is before "it has ..."
+    message = str(caught.value)
+    assert message.count(";") == 5 and "gcd is named" not in message    # one of them is before "it has ..."
     for part in ("chain_sm:", "gcd:max_valu:", "gcd:min_value=x", "lcm is named twice", "chain_sum:min_terms=9"):
-        assert part in said
+        assert part in message
 
 
 # Grades

@@ -235,9 +235,9 @@ def whole(tiny_model, tmp_path_factory):
 
 def test_a_run(whole):
     """The scores train the adapter, held-out questions are measured, and the record says who scored."""
-    folder, said = whole
-    assert "sandbox: reasoning-gym 0." in said.stdout and "reasoning-gym" in config.recorded(folder)["sandbox"]
-    assert "warning: propositional_logic" in said.stderr and "chain_sum" not in said.stderr.split("warning")[1].split("\n")[0]
+    folder, done = whole
+    assert "sandbox: reasoning-gym 0." in done.stdout and "reasoning-gym" in config.recorded(folder)["sandbox"]
+    assert "warning: propositional_logic" in done.stderr and "chain_sum" not in done.stderr.split("warning")[1].split("\n")[0]
     rows, measured = read_rows(folder / "metrics.jsonl"), read_rows(folder / "eval.jsonl")
     assert any(row["grad_norm"] > 0 for row in rows), "no step had a gradient"
     assert all({"rewards/strict/mean", "rewards/lenient/mean"} <= row.keys() for row in rows)

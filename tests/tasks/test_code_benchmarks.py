@@ -255,22 +255,22 @@ def test_a_missing_function_is_reported_as_missing(box, tmp_path):
 def test_humaneval_asks_to_complete_the_prompt(tmp_path):
     """The published prompt is shown once, and nothing of the tests."""
     task, = load(tmp_path, HELPED)
-    said = messages(task, ())[1]["content"]
+    prompt = messages(task, ())[1]["content"]
 
-    assert f"```python\n{HELPED['prompt'].strip()}\n```" in said and said.count("def f(") == 1
-    assert said.endswith("Answer with the whole function in one ```python block.") and "candidate" not in said
-    assert messages(task, (), style_hint=True)[1]["content"].startswith(said + "\n")
+    assert f"```python\n{HELPED['prompt'].strip()}\n```" in prompt and prompt.count("def f(") == 1
+    assert prompt.endswith("Answer with the whole function in one ```python block.") and "candidate" not in prompt
+    assert messages(task, (), style_hint=True)[1]["content"].startswith(prompt + "\n")
     assert (task.entry_point, task.signature) == ("f", "def f(x: int) -> int:")
 
 
 def test_mbpp_shows_text_and_tests(tmp_path):
     """The text does not name the function, so the tests are shown, with their imports; the solution is not."""
     task, = load(tmp_path, CLOSE)
-    said = messages(task, ())[1]["content"]
+    prompt = messages(task, ())[1]["content"]
 
-    assert "Write a function f.\n" in said
-    assert "```python\nimport math\nassert math.isclose(f(2), 6.283, rel_tol=0.001)\n```" in said
-    assert "3.1415" not in said and "block." in said
+    assert "Write a function f.\n" in prompt
+    assert "```python\nimport math\nassert math.isclose(f(2), 6.283, rel_tol=0.001)\n```" in prompt
+    assert "3.1415" not in prompt and "block." in prompt
 
 
 # Bad input
@@ -313,9 +313,9 @@ def test_all_bad_rows_are_named(tmp_path):
 
     with pytest.raises(InputError) as refused:
         load(tmp_path, *rows)
-    said = str(refused.value)
-    assert all(word in said for word in ["row 1: code missing", "2: expected an indented block", "3: its tests call none",
-                                         "4: its tests call f and g", "1 names occur twice"]), said
+    message = str(refused.value)
+    assert all(word in message for word in ["row 1: code missing", "2: expected an indented block", "3: its tests call none",
+                                         "4: its tests call f and g", "1 names occur twice"]), message
     with pytest.raises(InputError, match="HumanEval/0: its solution defines no f"):
         load(tmp_path, humaneval_row("    return x", "assert candidate(1)", prompt="def other(x):\n"))
 
