@@ -126,7 +126,7 @@ def test_a_test_that_takes_too_long_is_left_out(tmp_path):
     ("def f(x):\n    return x", "assert f(1) == 2", "AssertionError"),
     ("def f(x):\n    return list(x)", "assert f(n for n in (1, 2)) == [1, 2]", "generator"),
     ("def f(x):\n    return {'z': x * 1j}", "assert f(1) == {'z': 1j}", "complex"),
-    ("import os\ndef f(x):\n    return x", "assert f(1) == 1", "'os' cannot be imported"),
+    ("import os\ndef f(x):\n    return os.getpid() and x", "assert f(1) == 1", "'os' cannot be imported"),
     ("def f(x):\n    return x", "assert 1 or f(1)", "never call"),
 ])
 def test_problems_that_cannot_be_graded_are_named(box, tmp_path, code, test, why):
