@@ -1,8 +1,15 @@
 """Finding the program in a completion, and reading it without ever failing."""
 
+import json
+
 import pytest
 
+from rl.rewards.base import Completion
+from rl.rewards.lisp import ProgramGrader
 from rl.rewards.source import MAX_SOURCE, extract_code, normalise, parse_source
+from rl.sandbox import Sandbox
+from rl.settings.declared import DataSettings
+from rl.tasks import load_tasks
 
 GCD = "def gcd(a, b):\n    return a if not b else gcd(b, a % b)\n"
 
@@ -18,13 +25,112 @@ GCD = "def gcd(a, b):\n    return a if not b else gcd(b, a % b)\n"
     f"```python\n{GCD}",                                      # cut by the token limit
     f"```bash\npip install x\n```\n```python\n{GCD}```",
     f"```python\ndef helper(x):\n    return x\n```\n```python\n{GCD}```",
-    f"```python\n{GCD}```\n```python\ndef gcd(a, b):\n    return 1\n```",
+    f"```python\ndef gcd(a, b):\n    return 1\n```\nBetter:\n```python\n{GCD}```",
+    f"```python\n{GCD}```\nAgain: ```python\ndef gcd(a, b):\n    return (",      # the second is cut
     f"```\nprint(gcd(4, 6))\n```\n```\n{GCD}```",
     GCD,
 ])
 def test_the_block_that_defines_the_function_is_found(text):
     """Whatever the fence, its label, its company and its end, the program comes out to the letter."""
     assert extract_code(text, "gcd") == GCD
+
+
+def indented(text, by):
+    return "".join(by + line for line in text.splitlines(keepends=True))
+
+
+QUOTING = """def gcd(a, b):
+    '''As in
+
+    ```python
+    gcd(4, 6)
+    ```
+    and
+    ```
+    gcd(3, 6)
+    ```
+    '''
+    return 1
+"""
+REMARK = "def gcd(a, b):\n    c = a % b    # not ```\n    return gcd(b, c) if c else b    # nor ~~~\n"
+FENCED = f"```python\n{GCD}```\n"
+WRONG = "```python\ndef gcd(a, b): return a\n```\n"
+
+
+@pytest.mark.parametrize("text, program", [
+    # fences that are part of the program
+    (f"```python\n{QUOTING}```\nDone.", QUOTING),
+    (f"Like this: ```python\n{QUOTING}", QUOTING),
+    (f"~~~\n{QUOTING}~~~", QUOTING),
+    (f"```python\n{REMARK}```\nText.\n```\n2\n```", REMARK),
+    # lists, quotations, other indentation
+    (f"1. This:\n\n{indented(FENCED, '   ')}2. Done.", GCD),
+    (f"- ```python\n{indented(GCD, '  ')}  ```", GCD),
+    (f"\t```\n{indented(GCD, chr(9))}\t```", GCD),
+    (f"> ```python\n{indented(GCD, '> ')}> ```", GCD),
+    (f"```python\n{indented(GCD, '    ')}```", GCD),
+    # info strings
+    *[(f"```{info}\n{GCD}```", GCD) for info in ('python title="a.py"', "{python}", "{.python .numberLines}", " python ",
+                                               "python:solution.py", "python 3 (the answer)", "py3 linenums=1 lines='1 2'")],
+    # outer fences
+    (f"`````markdown\nText:\n\n{FENCED}`````", GCD),
+    (f"````\n{FENCED}````\n\n````\n```python\ngcd(1, 2)\n```\n````", GCD),
+    (f"```markdown\n~~~python\n{GCD}~~~\n```", GCD),
+    (f"```markdown\n{FENCED}```", GCD),
+    # stubs and earlier versions
+    *[(f"```python\ndef gcd(a, b):\n    {stub}\n```\nSo:\n{FENCED}", GCD)
+      for stub in ("pass", "...", "raise NotImplementedError", "raise NotImplementedError('later')", "'Doc.'", "return None")],
+    (f"{FENCED}Fill in:\n```python\ndef gcd(a, b):\n    'Doc.'\n    pass\n```", GCD),
+    (f"{WRONG}No:\n{FENCED}Use:\n```python\nprint(gcd(4, 6))\n```", GCD),
+    # thinking
+    (f"<think>\n{WRONG}or ```\n</think>\n{FENCED}", GCD),
+    (f"<think>{WRONG}</think>\n{GCD}", f"\n{GCD}"),
+    (f"def gcd(a, b): return a ...\n</think>\n\n{FENCED}", GCD),
+    (f"<think>\n{FENCED}</think>\nAs above.", GCD),
+    # prose around code, without a fence or with one
+    (f"{GCD}\nThis is Euclid's algorithm.", f"{GCD}\n"),
+    (f"Here:\n\n    import math\n{indented(GCD, '    ')}\nIt's Euclid's.", f"import math\n{GCD}\n"),
+    (f"```python\n{GCD}\nThis is Euclid's (c. 300 BC) algorithm", f"{GCD}\n"),
+    (f"```python\n{GCD}\nUsage:\n\n```python\nprint(gcd(4, 6))\n```", f"{GCD}\n"),
+    (f"```python\n{GCD}\nprint(gcd(4,", f"{GCD}\n"),
+])
+def test_the_program_is_found_wherever_it_stands(text, program):
+    """Fences in the program, indentation, info strings, outer fences, stubs, thinking and prose neither hide nor spoil it."""
+    assert extract_code(text, "gcd") == program
+
+
+def blocks(*sources):
+    return "\nand\n".join(f"```python\n{source}```" for source in sources)
+
+
+@pytest.mark.parametrize("text, program", [
+    (blocks("from math import gcd\n", "def f(x): return gcd(*x)\n"), "from math import gcd\ndef f(x): return gcd(*x)\n"),
+    (blocks("def f(x): return h(x)\n",
+            "import os, math\nK = 2\n@cache\ndef h(x):\n    return g(x) + K\ndef unused(): pass\nprint(1)\n",
+            "class g(int): pass\n"),
+     "K = 2\n@cache\ndef h(x):\n    return g(x) + K\nclass g(int): pass\ndef f(x): return h(x)\n"),
+    (blocks("def h(x): return 1\n", "def h(x): pass\n", "f = lambda x: h(x)\n"), "def h(x): return 1\nf = lambda x: h(x)\n"),
+    # nothing is lacking, or nobody has it
+    *[(blocks(other, program), program) for other, program in (
+        ("import m\ndef h(x): return 1\n", "def f(x, h):\n    import math as m\n    return [m, h, len(x)]\n"),
+        ("if True:\n    h = 1\nprint(h)\n", "def f(x): return h\n"))],
+])
+def test_what_the_program_lacks_comes_from_other_blocks(text, program):
+    """Definitions and imports that it uses, or that these use, in their order; no other statement."""
+    assert extract_code(text, "f") == program
+
+
+def test_collected_completions(shared_dir):
+    """Completions in the forms that models write, from text to verdict."""
+    if not (file := shared_dir / "cases/completions.jsonl").is_file():
+        pytest.skip(f"needs {file}")
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+    tasks = {task.name: task for task in load_tasks(DataSettings(tasks="lc_easy", split="all"))}
+    with Sandbox(workers=1, allow_weak=True) as box:
+        grader = ProgramGrader(box, [tasks[name] for name in {row["task"] for row in rows}], 0.5, 0)
+        grades = grader.grade([Completion(tasks[row["task"]], row["completion"]) for row in rows])
+    assert not [(row["label"], row["expected"], grade.verdict, grade.detail) for row, grade in zip(rows, grades, strict=True)
+                if grade.verdict == "internal_error" or row["expected"] == ("fail" if grade.correct else "pass")]
 
 
 def test_a_fence_at_the_end_of_a_code_line_closes():
@@ -34,7 +140,7 @@ def test_a_fence_at_the_end_of_a_code_line_closes():
 
 def test_nothing_inside_is_stripped():
     """Blank lines, tabs and trailing blanks are the candidate's own."""
-    inside = "\n\n\tdef f(): \n\t\treturn 1   \n\n"
+    inside = "\n\ndef f(): \n\treturn 1   \n\n"
     assert extract_code(f"```python\n{inside}```", "f") == inside
 
 
@@ -105,6 +211,13 @@ def test_normalise_sees_the_program_and_not_its_spelling():
 def test_normalise_survives_what_only_the_parser_takes():
     """A tree that the parser accepts and unparse cannot follow keeps its own spelling."""
     source = "x = " + "+".join(["y"] * 2_500)
+    assert parse_source(source) is not None
+    assert normalise(source) == source
+
+
+def test_normalise_survives_long_integers():
+    """Python reads hexadecimal digits without a limit and does not write the same number in decimals."""
+    source = f"x = 0x{'f' * 10_000}"
     assert parse_source(source) is not None
     assert normalise(source) == source
 
