@@ -4,6 +4,7 @@ Reading order: `ModelConfig` describes one checkpoint, `SHAPES` holds those with
 `param_specs` list the parameters with their names and shapes.  qwen2_jax.py computes with them.
 The families differ in three fields of `ModelConfig`: attention_bias (Qwen2), qk_norm (Qwen3), rope_scaling (Llama 3.1 on)."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -61,22 +62,29 @@ class ModelConfig:
         rope = _rope(hf)
         scaling = RopeScaling(**{key: rope[key] for key in RopeScaling._fields}) if rope["rope_type"] == "llama3" else None
         return cls(**{key: hf[key] for key in needed}, head_dim=hf.get("head_dim") or hf["hidden_size"] // heads,
-                   rope_theta=float(hf.get("rope_theta") or rope.get("rope_theta") or 10000.0), rope_scaling=scaling,
+                   rope_theta=float(rope["rope_theta"]), rope_scaling=scaling,
                    rms_norm_eps=float(hf.get("rms_norm_eps", 1e-6)),
                    tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
                    max_position_embeddings=hf.get("max_position_embeddings", 32768), **FAMILIES[hf["model_type"]])
 
 
 def _rope(hf: dict) -> dict:
-    """The RoPE entry of config.json, with its rope_type, as old and new versions of transformers write it."""
+    """The RoPE entries of config.json in one place, as old and new versions of transformers write them.
+
+    As in transformers 5, what stands in the entry itself goes before what stands beside it, but for
+    original_max_position_embeddings, where it is the other way round."""
     found = hf.get("rope_scaling") or hf.get("rope_parameters") or {}
-    return {"rope_type": found.get("type", "default")} | found
+    beside = {"rope_type": found.get("type", "default"), "rope_theta": hf.get("rope_theta", 10000.0),
+              "partial_rotary_factor": hf.get("partial_rotary_factor", 1.0)}
+    original = "original_max_position_embeddings"
+    return beside | found | {original: hf.get(original) or found.get(original) or hf.get("max_position_embeddings")}
 
 
 def _refusals(hf: dict):
     """(key, value, whether it is refused, why) for each entry of config.json that could change the result."""
     rope, kinds = _rope(hf), ("default", "llama3")
-    scaled, part = rope["rope_type"] == "llama3", rope.get("partial_rotary_factor", 1.0)
+    scaled, part, theta = rope["rope_type"] == "llama3", rope["partial_rotary_factor"], rope["rope_theta"]
+    by_layer = [key for key, value in rope.items() if isinstance(value, dict)]
     low, high, *others = (rope.get(key) or 0 for key in ("low_freq_factor", "high_freq_factor", "factor",
                                                          "original_max_position_embeddings"))
     kind, act, window = hf.get("model_type"), hf.get("hidden_act", "silu"), hf.get("use_sliding_window")
@@ -85,6 +93,8 @@ def _refusals(hf: dict):
     yield "hidden_act", act, act != "silu", "only 'silu' is supported"
     yield "rope_scaling", rope, rope["rope_type"] not in kinds, f"the only scaled RoPE supported is {kinds[1]!r}"
     yield "rope_scaling", rope, scaled and not (0 < low < high and min(others) > 0), f"it needs {', '.join(RopeScaling._fields)}"
+    yield "rope_parameters", by_layer, bool(by_layer), "one RoPE for each type of layer is not supported"
+    yield "rope_theta", theta, not (isinstance(theta, int | float) and 0 < theta < math.inf), "it must be a number above 0"
     yield "partial_rotary_factor", part, part != 1.0, "partly rotated heads are not supported"
     yield "use_sliding_window", window, bool(window), "sliding windows are not supported"
     for key in ("attention_bias", "mlp_bias"):  # Qwen2 always has its three biases

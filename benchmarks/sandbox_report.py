@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from benchmarks.leftovers import adopting_strays, descendants, memory_kib, settled, snapshot
 from benchmarks.neighbours import busy
@@ -33,6 +32,7 @@ from rl.sandbox import VERDICTS, Result, Sandbox, SandboxError, Suite
 from rl.settings import config
 from rl.settings.declared import SandboxSettings
 from rl.tasks import Task, make_suite
+from rl.text_files import read_text, split_lines
 from tasks import code_benchmarks, lc_easy_tasks
 from tasks.mutants import make_mutants
 
@@ -47,7 +47,7 @@ EVERY_TENTH = 10        # candidate of a soak comes from the file, where there i
 
 def read(path: str) -> tuple[dict, list[dict]]:
     """(tasks by name, attempts); ValueError lists every malformed line."""
-    lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [json.loads(line) for line in split_lines(read_text(path)) if line.strip()]
     if not lines or not isinstance(lines[0].get("tasks"), dict):
         raise ValueError(f"{path}: the first line has no tasks")
     tasks, attempts, problems = lines[0]["tasks"], lines[1:], []
@@ -108,7 +108,8 @@ def summary(attempts: list[dict], results: list[Result]) -> list[str]:
     counts = Counter((row["kind"], result.verdict) for row, result in zip(attempts, results, strict=True))
     lines = [f"{count:5d}  {kind:8s} {verdict}" for (kind, verdict), count in sorted(counts.items())]
     false_passes = sum(count for (kind, verdict), count in counts.items() if kind != "honest" and verdict == "pass")
-    false_rejects = sum(count for (kind, verdict), count in counts.items() if kind == "honest" and verdict != "pass")
+    false_rejects = sum(row["kind"] == "honest" and result.verdict not in row["expected"]
+                        for row, result in zip(attempts, results, strict=True))
     return [*lines, f"{false_passes} false passes, {false_rejects} false rejects in {len(attempts)} attempts"]
 
 

@@ -37,6 +37,7 @@ from rl.registry import register_data_provider
 from rl.sandbox import ReferenceFails, SandboxError
 from rl.sandbox.compare import RELATIVE
 from rl.tasks import ADAPTED, Task
+from rl.text_files import split_lines
 
 HUMANEVAL = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str}
 MBPP = {"task_id": int, "prompt": str, "code": str, "test_imports": list, "test_list": list}
@@ -73,14 +74,22 @@ def _plain(value, type=type, complex=complex, kinds=(list, tuple)):
     return type(value)([_plain(item) for item in value]) if type(value) in kinds else value
 
 
-def _real(value, type=type, complex=complex, kinds=(list, tuple)):
+def _real(value, type=type, complex=complex, list=list, tuple=tuple):
     if type(value) is tuple and value[:1] == ("<complex>",):
         return complex(*value[1:])
-    return type(value)([_real(item) for item in value]) if type(value) in kinds else value
+    if type(value) is list:     # stays the same object, in which the function may give its answer
+        value[:] = [_real(item) for item in value]
+    return tuple([_real(item) for item in value]) if type(value) is tuple else value
 
 
-def _adapted(function, view={view}):
-    return lambda positional, named: _plain(view(function(*_real(positional), **named)))
+def _adapted(function, view={view}, list=list, type=type):
+    def adapted(positional, named):
+        answer = _plain(view(function(*_real(positional), **named)))
+        for given in positional:
+            if type(given) is list:
+                given[:] = _plain(given)
+        return answer
+    return adapted
 """
 
 # If the function is missing there is nothing to call, which the sandbox reports.
@@ -91,17 +100,31 @@ except NameError:
     pass
 """
 
-# The tests run in a copy of the namespace, so that the solution's recursive calls are not recorded.
+# The tests run in a copy of the namespace, so that the solution's recursive calls are not recorded. Where the solution changes
+# its arguments, the tests run again on copies of them: if they fail then, the change is part of the answer.
 RECORDER = """
 def _record(test):
     import copy, random
-    seen, function = [], {entry_point}
+    seen, changed, function = [], [], {entry_point}
     def recorder(*positional, **named):
         seen.append((_plain(copy.deepcopy(positional)), copy.deepcopy(named)))
-        return function(*positional, **named)
-    random.seed(0)
-    exec(test, globals() | {{{name!r}: recorder}})
-    return seen
+        answer = function(*positional, **named)
+        if (_plain(positional), named) != seen[-1]:
+            changed.append(len(seen))
+        return answer
+    def on_copies(*positional, **named):
+        return function(*copy.deepcopy(positional), **copy.deepcopy(named))
+    def run(called):
+        random.seed(0)
+        exec(test, globals() | {{{name!r}: called}})
+    run(recorder)
+    if not changed:
+        return seen, False
+    try:
+        run(on_copies)
+    except Exception:
+        return seen, True
+    return seen, False
 """
 
 
@@ -151,8 +174,9 @@ def read_rows(tasks_file: str, provider: str, fields: dict) -> list[dict]:
         raise InputError(f"TASKS_FILE is not set. {expected_file(provider, fields)}")
     try:
         data = Path(tasks_file).read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
-        rows = json.loads(text) if text.lstrip()[:1] == "[" else [json.loads(line) for line in text.splitlines() if line.strip()]
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+        rows = (json.loads(text) if text.lstrip()[:1] == "[" else
+                [json.loads(line) for line in split_lines(text) if line.strip()])
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InputError(f"TASKS_FILE={tasks_file} cannot be read: {error}. {expected_file(provider, fields)}") from error
     if not rows or not all(isinstance(row, dict) for row in rows):
@@ -167,7 +191,7 @@ def humaneval_task(row: dict) -> Task:
     first = min(node.lineno for node in (function, *function.decorator_list))
     return benchmark_task(
         name=row["task_id"], text=row["prompt"], function=function, reference=reference,
-        preamble="".join(row["prompt"].splitlines(True)[:first - 1]), tests=[f"{row['test']}\ncheck(candidate)\n"],
+        preamble="".join(f"{line}\n" for line in row["prompt"].split("\n")[:first - 1]), tests=[f"{row['test']}\ncheck(candidate)\n"],
         tested="candidate", request=HUMANEVAL_REQUEST.format(prompt=row["prompt"].strip("\n")))
 
 
@@ -240,13 +264,14 @@ def _constants(keywords, name):
     return [keyword.value.value for keyword in keywords if keyword.arg == name and isinstance(keyword.value, ast.Constant)]
 
 
-def record_inputs(sandbox, recorder: str, tests: Sequence[str]) -> list[tuple]:
-    """The different inputs that the tests give the solution, as (positional, named) for the adapter."""
-    calls = [call for suite in _run_tests(sandbox, recorder, tests) for answer in suite.expected for call in answer]
-    if not calls:
+def record_inputs(sandbox, recorder: str, tests: Sequence[str]) -> tuple[list[tuple], bool]:
+    """(the different inputs that the tests give the solution, as (positional, named) for the adapter; whether the tests look at
+    what it does to them)."""
+    runs = [answer for suite in _run_tests(sandbox, recorder, tests) for answer in suite.expected]
+    cases = {repr(call): tuple(_with_sets(part) for part in call) for seen, _ in runs for call in seen}
+    if not cases:
         raise SandboxError("its tests never call the function")
-    cases = {repr(call): tuple(_with_sets(part) for part in call) for call in calls}
-    return list(cases.values())[:MAX_CASES]
+    return list(cases.values())[:MAX_CASES], any(in_place for _, in_place in runs)
 
 
 def _run_tests(sandbox, recorder, tests):

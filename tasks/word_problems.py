@@ -24,6 +24,7 @@ from rl.registry import register_data_provider
 from rl.rewards.words.answers import boxed_answer, gsm8k_gold
 from rl.rewards.words.rewards import TAG
 from rl.tasks import BaseTask, Provided
+from rl.text_files import read_text, split_lines
 
 SYSTEM = ("You solve problems. Think step by step between <{tag}> and </{tag}>. After that write the final answer, and nothing "
           "else, in \\boxed{{}}.")
@@ -278,7 +279,7 @@ def _rows(source, path, patterns):
 
 def _rows_of(source, file, inside, held_out):
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        text = read_text(file)
     except (OSError, ValueError) as error:
         return [], [f"{inside}: {error}"]
     name = f"{source}/{inside.with_suffix('').as_posix()}"
@@ -289,7 +290,7 @@ def _rows_of(source, file, inside, held_out):
     if isinstance(whole, dict):
         return [_Row(str(inside), name, held_out, whole)], []
     rows, problems = [], []
-    for number, part in enumerate(whole if isinstance(whole, list) else text.split("\n"), 1):
+    for number, part in enumerate(whole if isinstance(whole, list) else split_lines(text), 1):
         place = f"{inside} {'row' if isinstance(whole, list) else 'line'} {number}"
         try:
             fields = json.loads(part) if isinstance(part, str) and part.strip() else part

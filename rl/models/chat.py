@@ -16,6 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from rl.models.hub import read_json
+from rl.text_files import read_text
 
 ROLES = ("system", "user")
 TURN_ENDS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>")  # end an answer if the tokenizer has them, listed as eos or not
@@ -93,7 +94,7 @@ class Chat:
 def read_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer in a tokenizer.json; ValueError if it is missing or damaged."""
     try:
-        return Tokenizer.from_file(str(path))
+        return Tokenizer.from_str(read_text(path))
     except Exception as error:  # the library raises bare Exception, for a missing file too
         raise ValueError(f"{path.name} is missing or damaged ({error}): fetch it again") from error
 
@@ -101,7 +102,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 def _template(folder: Path, settings: dict) -> str | None:
     """As in transformers, chat_template.jinja goes before tokenizer_config.json; of several templates, the default."""
     if (path := folder / "chat_template.jinja").exists():
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     found = settings.get("chat_template")
     return {entry["name"]: entry["template"] for entry in found}.get("default") if isinstance(found, list) else found
 

@@ -87,6 +87,9 @@ class GgufFile(Mapping):
         head_dim = field("attention.key_length", width // heads)
         rotated = field("rope.dimension_count", head_dim)
         scaling = field("rope.scaling.type", "default").replace("none", "default")
+        for key in ("rope.scaling.factor", "rope.scale_linear"):
+            if (factor := field(key, 1.0)) != 1.0 and scaling == "default":
+                raise ValueError(f"{kind}.{key} = {factor}, but no type of scaling is named: use the folder with safetensors")
         return {
             "model_type": kind, "vocab_size": self._tensors["model.embed_tokens.weight"].shape[0], "hidden_size": width,
             "intermediate_size": field("feed_forward_length"), "num_hidden_layers": field("block_count"),

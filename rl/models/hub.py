@@ -7,6 +7,7 @@ from pathlib import Path
 from model_config import SHAPES
 from rl.errors import InputError
 from rl.settings.paths import ROOT
+from rl.text_files import read_text
 
 TINY = ROOT / "models" / "tiny"
 LOCAL_CACHE = Path("hf_cache")
@@ -82,7 +83,7 @@ def tokenizer_file(name: str) -> Path:
 def read_json(path: Path) -> dict:
     """The JSON object in a file, {} if there is no such file; ValueError if it holds anything else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        found = json.loads(read_text(path)) if path.exists() else {}
     except ValueError as error:
         raise ValueError(f"{path.name} is not valid JSON ({error}): it is cut off or damaged, fetch it again") from error
     if not isinstance(found, dict):

@@ -14,6 +14,7 @@ import numpy as np
 
 from rl.errors import InputError
 from rl.models.tensors import read_tensors
+from rl.text_files import read_text
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 # Entries about where an adapter comes from and how it was trained, not about what it computes.
@@ -28,6 +29,7 @@ WHY = {
     "modules_to_save": "whole layers were trained beside the adapter", "fan_in_fan_out": "only linear layers are supported",
     "trainable_token_indices": "rows of the embedding were trained", "layer_replication": "layers were repeated",
     "alora_invocation_tokens": "it acts only after certain tokens", "target_parameters": "only linear layers are supported"}
+MAX_ALPHA = float(np.finfo(np.float32).max)
 TARGET = re.compile(r"\.(\w+)\.lora_[AB]\.weight$")
 STARTS = (None, True, False, "gaussian", "orthogonal", "eva")  # values of init_lora_weights that keep the frozen weights
 
@@ -58,12 +60,25 @@ def read_adapter(path: str | Path) -> Stored:
         raise AdapterError(f"{path}: {'no adapter in this folder' if path.exists() else 'no such file or folder'}; give "
                            "runs/<name>/checkpoints/step_NNNNN, a folder that peft saved, or a lora_stepNNNNN.npz")
     try:
-        return _read_folder(path) if path.is_dir() else _read_npz(path)
+        return _checked(path, _read_folder(path) if path.is_dir() else _read_npz(path))
     except AdapterError:
         raise
     except Exception as error:  # a damaged file raises one of many types; the user needs the path and the reason
         raise AdapterError(f"{path} cannot be read as an adapter (a PEFT folder or an .npz of this program): "
                            f"{type(error).__name__}: {error}") from error
+
+
+def _checked(path: Path, stored: Stored) -> Stored:
+    """The adapter; AdapterError names the tensors with values that are not finite in float32, or the scale."""
+    with np.errstate(over="ignore"):
+        scale = np.float32(stored.alpha / stored.rank)
+        bad = [name for name, value in stored.tensors.items() if not np.isfinite(value.astype(np.float32)).all()]
+    if not np.isfinite(scale):
+        raise AdapterError(f"{path}: its scale, alpha / rank = {stored.alpha} / {stored.rank}, is not finite: the file is damaged")
+    if bad:
+        raise AdapterError(f"{path} has values that are not finite in {len(bad)} tensors ({', '.join(bad[:5])}): the training that "
+                           "wrote it diverged, or the file is damaged; use an earlier checkpoint or another adapter")
+    return stored
 
 
 def _read_npz(path: Path) -> Stored:
@@ -77,13 +92,17 @@ def _read_npz(path: Path) -> Stored:
 
 
 def _read_folder(path: Path) -> Stored:
-    config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    config = json.loads(read_text(path / CONFIG))
     if problems := _refusals(config):
         raise AdapterError(f"{path / CONFIG} describes an adapter that is not supported: " + "; ".join(problems))
     if not (path / WEIGHTS).exists() and (path / "adapter_model.bin").exists():
         raise AdapterError(f"{path} holds adapter_model.bin, which can run code when it is opened; save it again with "
                            "save_pretrained(..., safe_serialization=True)")
-    rank, alpha = config["r"], float(config["lora_alpha"])
+    rank, alpha = config["r"], config["lora_alpha"]
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not abs(alpha) <= MAX_ALPHA:
+        raise AdapterError(f"{path / CONFIG} has r = {rank!r} and lora_alpha = {alpha!r}: r must be a positive integer, lora_alpha "
+                           "a finite number")
+    alpha = float(alpha)
     return Stored(tensors=read_tensors(path / WEIGHTS), rank=rank,
                   alpha=alpha * math.sqrt(rank) if config.get("use_rslora") else alpha,
                   trains=_trains(config), base=config.get("base_model_name_or_path") or "")

@@ -235,9 +235,95 @@ def test_weights_that_do_not_fit_the_config(folder, change, complaint):
     assert complaint in refusal(folder, lambda path: load(resolve(path), jnp.float32))
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight",
+                                  "model.layers.0.self_attn.k_proj.bias", "model.norm.weight"])
+def test_weights_that_are_not_finite(tmp_path, name, dtype, value):
+    """A single NaN or inf in any kind of tensor is refused at load, by the tensor's name."""
+    write_checkpoint(tmp_path, dtype=dtype)
+    tensors = copies(tmp_path)
+    tensors[name] = tensors[name].copy()
+    tensors[name].reshape(-1)[-1] = value
+    rewrite(tmp_path, tensors)
+
+    told = refusal(tmp_path, lambda path: load(resolve(path), jnp.float32))
+    assert f"{name} has values that are NaN, infinite or beyond the range of float32" in told and "1 tensors" in told
+
+
+def test_weights_beyond_the_range_of_the_dtype(tmp_path):
+    """1e5 is a number in the file and none in float16."""
+    write_checkpoint(tmp_path)
+    tensors = copies(tmp_path)
+    tensors["model.norm.weight"] = np.full_like(tensors["model.norm.weight"], 1e5)
+    rewrite(tmp_path, tensors)
+
+    load(resolve(str(tmp_path)), jnp.float32)
+    assert "model.norm.weight" in refusal(tmp_path, lambda path: load(resolve(path), jnp.float16))
+
+
+def test_a_gguf_with_weights_that_are_not_finite(tmp_path):
+    """The same check on dequantised tensors."""
+    write_checkpoint(tmp_path / "model")
+    tensors = copies(tmp_path / "model")
+    name = "model.layers.0.mlp.up_proj.weight"
+    tensors[name] = np.where(np.arange(tensors[name].size).reshape(tensors[name].shape) == 5, np.nan, tensors[name])
+    write_gguf(tmp_path / "m.gguf", tensors)
+
+    assert name in refusal(tmp_path / "m.gguf", lambda path: load(resolve(path), jnp.float32))
+
+
 def edit_config(folder, **changes):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize("changes", [
+    {"rope_theta": 7.0, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    {"rope_theta": 500.0, "rope_parameters": {"rope_type": "default"}}, {"rope_parameters": None},
+    {"rope_theta": 500.0, "rope_scaling": {"type": "default", "rope_theta": 9.0}, "rope_parameters": {"rope_theta": 80.0}},
+    {"rope_parameters": LLAMA3, "max_position_embeddings": 8, "rope_theta": 50.0},
+    {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": 4}, "rope_theta": 50.0},
+    {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": 64}, "original_max_position_embeddings": 4},
+    {"rms_norm_eps": 0.1}, {"use_sliding_window": False, "sliding_window": 2, "max_window_layers": 0}],
+    ids=str)
+def test_a_config_means_what_it_means_in_transformers(folder, changes):
+    """Wherever the RoPE base and its scaling stand, in either spelling or both, the logits are those of transformers."""
+    edit_config(folder, **changes)
+    np.testing.assert_allclose(our_logits(folder), their_logits(folder), atol=2e-5, rtol=2e-5)
+
+
+# Entries of config.json that cannot change the logits of the weights that stand beside it.
+WITHOUT_EFFECT = {"initializer_range", "use_cache", "attention_dropout", "pad_token_id", "bos_token_id", "eos_token_id",
+                  "sliding_window", "max_window_layers", "pretraining_tp"}
+READ = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "head_dim", "hidden_act", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "rope_parameters",
+        "use_sliding_window", "layer_types", "attention_bias", "mlp_bias"}
+
+
+@pytest.mark.parametrize("family", ["Qwen2", "Qwen3", "Llama"])
+def test_every_entry_of_a_config_is_accounted_for(family):
+    """Each field of transformers' own config class is read, refused, or known not to change the logits."""
+    import dataclasses
+
+    import transformers
+
+    fields = {field.name for field in dataclasses.fields(getattr(transformers, f"{family}Config"))}
+    general = {field.name for field in dataclasses.fields(transformers.PreTrainedConfig)}
+    assert fields - general <= READ | WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize("changes, named", [
+    ({"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}}, "rope_parameters"),
+    ({"rope_theta": 0, "rope_parameters": None}, "rope_theta"), ({"rope_theta": "1e4", "rope_parameters": None}, "rope_theta"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor")])
+def test_rope_that_is_not_supported(folder, changes, named):
+    """One RoPE for each type of layer, a base that is not a positive number, and partly rotated heads are refused."""
+    edit_config(folder, **changes)
+    assert named in refusal(folder)
 
 
 @pytest.mark.parametrize("changes", [
@@ -249,6 +335,16 @@ def test_configs_that_would_change_the_result(folder, changes):
     edit_config(folder, **changes)
 
     assert next(iter(changes)) in refusal(folder)
+
+
+def test_files_with_a_byte_order_mark(folder):
+    """As some editors write them: the same model, tokenizer and prompt."""
+    before, ids = our_logits(folder), resolve(str(folder)).chat.encode(MESSAGES)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    for path in [*folder.glob("*.json"), folder / "chat_template.jinja"]:
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    np.testing.assert_array_equal(our_logits(folder), before)
+    assert resolve(str(folder)).chat.encode(MESSAGES) == ids
 
 
 def test_scaled_rope_in_the_new_spelling(folder):
@@ -438,7 +534,8 @@ def write_gguf(path, tensors, kind=KINDS.Q8_0, ends=None, arch="qwen2", **change
     writer.add_pad_token_id(TOKEN_NAMES.index("<|endoftext|>"))
     writer.add_chat_template(TEMPLATE)
     for key, value in changes.items():
-        (writer.add_string if isinstance(value, str) else writer.add_uint32)(key.replace("__", "."), value)
+        add = {str: writer.add_string, float: writer.add_float32}.get(type(value), writer.add_uint32)
+        add(key.replace("__", "."), value)
     for name, array, one in ends or [("token_embd.weight", tensors["model.embed_tokens.weight"], KINDS.F32)]:
         writer.add_tensor(name, gguf.quants.quantize(array, one), raw_dtype=one)
     for name, array in tensors.items():
@@ -541,7 +638,9 @@ def test_two_different_ends_stay_two(tmp_path, tensors):
 
 
 @pytest.mark.parametrize("changes, complaint", [
-    ({"qwen2__rope__scaling__type": "yarn"}, "yarn"), ({"qwen2__attention__sliding_window": 64}, "use_sliding_window"),
+    ({"qwen2__rope__scaling__type": "yarn"}, "yarn"),
+    ({"qwen2__rope__scaling__factor": 4.0}, "rope.scaling.factor = 4.0"),
+    ({"qwen2__rope__scale_linear": 2.0}, "rope.scale_linear = 2.0"), ({"qwen2__attention__sliding_window": 64}, "use_sliding_window"),
     ({"pre": "llama-bpe"}, "llama-bpe"), ({"split__count": 2}, "split"), ({"qwen2__rope__dimension_count": 8}, "partial_rotary")])
 def test_gguf_that_would_change_the_result(tmp_path, tensors, changes, complaint):
     """Scaled RoPE, sliding windows, partly rotated heads, other tokenizers and split files are refused by name."""

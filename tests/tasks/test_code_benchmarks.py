@@ -67,8 +67,8 @@ def test_the_inputs_are_what_the_tests_give(box, tmp_path):
         "assert candidate([1, 2]) == 4\nfor n in (5, 5, 6):\n    assert candidate([n], y=n) == 2 * n\nassert f([7]) == 7\n"
         "assert candidate([True]) == 1 and candidate([1]) == 1", prompt="def f(x, y=0):\n"))
 
-    assert repr(task.record(box)) == repr([
-        (([1, 2],), {}), (([5],), {"y": 5}), (([6],), {"y": 6}), (([True],), {}), (([1],), {})])
+    assert repr(task.record(box)) == repr(([
+        (([1, 2],), {}), (([5],), {"y": 5}), (([6],), {"y": 6}), (([True],), {}), (([1],), {})], False))
 
 
 def test_recording_copies_inputs_and_skips_recursive_calls(box, tmp_path):
@@ -76,7 +76,7 @@ def test_recording_copies_inputs_and_skips_recursive_calls(box, tmp_path):
     task, = load(tmp_path, mbpp_row("def f(x):\n    return len(x) and 1 + f({k: x.pop(k) for k in list(x)[1:]})",
                                     "assert f({1: [2], 3: []}) == 2", "assert f({}) == 0"))
 
-    assert task.record(box) == [(({1: [2], 3: []},), {}), (({},), {})]
+    assert task.record(box) == ([(({1: [2], 3: []},), {}), (({},), {})], False)
 
 
 def test_inputs_arrive_as_the_tests_made_them(box, tmp_path):
@@ -86,7 +86,7 @@ def test_inputs_arrive_as_the_tests_made_them(box, tmp_path):
         "{3}", "2j", "[(1+2j, 'a')]", "{'a': {1}}", "(1, [2.5, None])", "float('inf')", "10**30"))))
 
     assert verdict(box, task, kinds) == "pass"
-    assert [arguments for arguments, _ in task.record(box)][:1] == [({3},)]
+    assert [arguments for arguments, _ in task.record(box)[0]][:1] == [({3},)]
     for wrong in ("frozenset", "tuple", "list"):
         assert verdict(box, task, f"def f(x):\n    return [type(x).__name__, repr(x)] if type(x) is not {wrong} else 0") in (
             "pass" if wrong == "frozenset" else "wrong_answer", )
@@ -98,14 +98,65 @@ def test_random_tests_give_the_same_cases_every_time(box, tmp_path):
                                          "    x = random.randint(0, 10**9)\n    assert candidate(x) == x"))
     first = task.record(box)
 
-    assert len(first) == 20 and task.record(box) == first
+    assert len(first[0]) == 20 and task.record(box) == first
 
 
 def test_many_cases_are_capped(box, tmp_path):
     """A test with a long loop makes a suite of bounded size."""
     task, = load(tmp_path, humaneval_row("    return x\n", "for x in range(1000):\n    assert candidate(x) == x"))
 
-    assert [arguments for arguments, _ in task.record(box)] == [(x,) for x in range(128)]
+    assert [arguments for arguments, _ in task.record(box)[0]] == [(x,) for x in range(128)]
+
+
+IN_PLACE = {
+    "nums.sort()": ("    x.sort()\n", "given = [3, 1, 2]\ncandidate(given)\nassert given == [1, 2, 3]"),
+    "nested": ("    x[0].append(len(x))\n", "given = [[], 2]\ncandidate(given)\nassert given == [[2], 2]"),
+    "dict by name": ("    x['a'] = 1\n", "given = {'b': 2}\ncandidate(x=given)\nassert given == {'a': 1, 'b': 2}"),
+    "set": ("    x.add(3)\n", "given = {1}\ncandidate(given)\nassert given == {1, 3}"),
+    "complex": ("    x.append(2j)\n", "given = [1j]\ncandidate(given)\nassert given == [1j, 2j]"),
+    "answer too": ("    x.sort()\n    return len(x)\n", "given = [2, 1]\nassert candidate(given) == 2 and given == [1, 2]"),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_what_the_tests_see_of_an_argument_is_graded(box, tmp_path, name):
+    """Where the tests look at what the solution does to its arguments, answers that do nothing to them are wrong."""
+    solution, test = IN_PLACE[name]
+    task, = load(tmp_path, humaneval_row(solution, test))
+    returns = "    return len(x)\n" * (name == "answer too")
+
+    assert task.record(box)[1] is True
+    assert verdict(box, task, "def f(x):\n" + solution) == "pass"
+    for nothing in ("    pass\n", "    x.clear()\n", "    return None\n", "    x = sorted(x, key=str)\n"):
+        assert verdict(box, task, "def f(x):\n" + nothing + returns) == "wrong_answer"
+
+
+def test_in_place_by_mbpp_tests(box, tmp_path):
+    """A helper of the tests that looks at the argument counts too."""
+    task, = load(tmp_path, mbpp_row("def f(x):\n    x.reverse()", "y = [1, 2]; f(y); assert y == [2, 1]",
+                                    "y = [1, 2, 3]; assert f(y) is None; assert y == [3, 2, 1]"))
+
+    assert verdict(box, task, "def f(x):\n    x[:] = x[::-1]") == "pass"
+    assert verdict(box, task, "def f(x):\n    pass") == "wrong_answer"
+    assert verdict(box, task, "def f(x):\n    return x[::-1]") == "wrong_answer"
+
+
+def test_a_change_that_the_tests_do_not_see_is_not_asked_for(box, tmp_path):
+    """A solution that happens to use up its argument asks no other answer to do so."""
+    task, = load(tmp_path, humaneval_row("    total = 0\n    while x: total += x.pop()\n    return total\n",
+                                         "assert candidate([1, 2]) == 3\nassert candidate([]) == 0"))
+
+    assert task.record(box)[1] is False
+    assert verdict(box, task, "def f(x):\n    return sum(x)") == "pass" == verdict(
+        box, task, "def f(x):\n    x.append(0)\n    return sum(x)")
+
+
+def test_tests_that_say_nothing_are_refused(box, tmp_path):
+    """A problem on which a function that does nothing would pass cannot be graded."""
+    task, = load(tmp_path, humaneval_row("    print(x)\n", "candidate([1])\nassert candidate([2]) is None"))
+
+    with pytest.raises(InputError, match="HumanEval/0: .*does nothing would pass"):
+        ProgramGrader(box, [task], 0.5, 0)
 
 
 SLOW = "def f(x):\n    while x < 0: pass\n    return x"
@@ -117,7 +168,7 @@ def test_a_test_that_takes_too_long_is_left_out(tmp_path):
                           mbpp_row(SLOW, "assert f(-1) == 1", "assert f(-2) == 1", number=2))
     task, hopeless = sorted((task, hopeless), key=lambda task: task.name)
     with Sandbox(workers=1, case_cpu_s=0.05, allow_weak=True) as box:
-        assert task.record(box) == [((1,), {}), ((2,), {})]
+        assert task.record(box) == ([((1,), {}), ((2,), {})], False)
         with pytest.raises(InputError, match=r"1 of 2 tasks cannot be graded: MBPP/2: .*timeout.*CASE_SECONDS.*TASK_NAMES"):
             ProgramGrader(box, [task, hopeless], 0.5, 0)
 
@@ -137,6 +188,17 @@ def test_problems_that_cannot_be_graded_are_named(box, tmp_path, code, test, why
     with pytest.raises(InputError, match="2 of 3 tasks cannot be graded") as refused:
         ProgramGrader(box, tasks, 0.5, 0)
     assert "MBPP/2: " in str(refused.value) and "MBPP/3: " in str(refused.value) and str(refused.value).count(why) == 2
+
+
+def test_line_ends_that_are_none_and_a_byte_order_mark(box, tmp_path):
+    """Raw U+2028, U+0085 and form feeds stand inside a row's text: rows end at line feeds, and so do the prompt's lines."""
+    row = humaneval_row("    return given + ONE\n", "assert candidate(1) == 2",
+                        prompt="# a\u2028b\x85c\x0cd\nONE = 1\ndef f(given):\n")
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(row, ensure_ascii=False).encode() + b"\r\n")
+    task, = load_tasks(DataSettings(tasks="humaneval", split="heldout", tasks_file=str(file)))
+    assert task.preamble.endswith("ONE = 1\n") and "def f" not in task.preamble
+    assert verdict(box, task, "def f(given):\n    return given + ONE") == "pass"
 
 
 def test_nothing_runs_for_tasks_that_are_not_chosen(tmp_path):
@@ -375,7 +437,7 @@ def test_every_published_problem(box, files, provider, count):
     assert [task.name for task, grade in zip(tasks, none, strict=True) if grade.correct] == []
     for task in tasks:
         calls = different_calls(rows[task.name], task.entry_point)
-        inputs = [positional for positional, _ in task.record(box)]
+        inputs = [positional for positional, _ in task.record(box)[0]]
         if task.name in odd:
             assert len(inputs) == len(calls) + odd[task.name]
         else:

@@ -14,7 +14,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal
 
 from rl.errors import InputError
@@ -22,6 +21,7 @@ from rl.registry import register_reward
 from rl.rewards.base import Reward, TrainingSample
 from rl.rewards.words.answers import POLICIES, boxes, compare, final_answer, reference_answer
 from rl.settings.declared import LEAVES
+from rl.text_files import read_text, split_lines
 
 LENGTH = "length_penalty_reward"
 TAG = LEAVES["thinking_tag"].default
@@ -175,7 +175,7 @@ class TokenUtilisation(Reward):
 def read_zero_shot(path: str) -> list[dict]:
     """The rows of a zero-shot file; InputError naming all bad lines."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")    # JSON strings may contain other line ends
+        lines = split_lines(read_text(path))
     except (OSError, ValueError) as error:
         raise InputError(f"zero_shot={path} cannot be read: {error}; eval_runs.py writes such a file") from error
     rows, problems = [], []
