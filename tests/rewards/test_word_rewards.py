@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from rl.errors import InputError
 from rl.registry import build_reward
-from rl.rewards.base import TrainingSample
+from rl.rewards.base import Completion, TrainingSample
+from rl.rewards.combining import AdditiveObjective
 from rl.rewards.words.answers import reference_answer
 from rl.rewards.words.rewards import (
     format_tag_reward,
@@ -17,6 +18,7 @@ from rl.rewards.words.rewards import (
     length_penalty_reward,
     thinking,
 )
+from tasks.word_problems import TextTask
 
 
 def sample(completion, prompt="p", reference="7", **metadata):
@@ -114,13 +116,25 @@ def test_references():
 # Groups
 
 def test_groups():
-    """Chunks in order, or runs of equal prompts; equal prompts that are not adjacent form two groups."""
+    """Chunks in order, or runs of one task's samples; runs of the same task that are not adjacent are two groups."""
     samples = [sample("", prompt) for prompt in "aabbba"]
 
     assert groups(samples) == [[0, 1], [2, 3, 4], [5]] and groups(samples, 3) == [[0, 1, 2], [3, 4, 5]] and groups([]) == []
     for size in (4, -1):
         with pytest.raises(InputError, match=f"group_size {size}: 6 samples"):
             groups(samples, size)
+
+
+def test_two_tasks_with_equal_prompts_are_two_groups():
+    """Told apart by their names, so 2 and 4 words are compared with L = 3, and 20 and 40 with L = 30."""
+    one, other = (TextTask(name, "How many?", "7", "gsm8k") for name in ("one", "other"))
+    samples = [TrainingSample.of(Completion(task, of_length(words).completion))
+               for task, words in ((one, 2), (one, 4), (other, 20), (other, 40))]
+
+    assert samples[0].prompt == samples[2].prompt and groups(samples) == [[0, 1], [2, 3]]
+    assert length_penalty_reward(samples) == pytest.approx([2 / 3, 1 / 3] * 2)
+    named = [sample("", name=name) for name in ("one", "one", "other")]
+    assert groups(named) == [[0, 1], [2]], "the name alone will do"
 
 
 # Length
@@ -147,10 +161,30 @@ def test_a_group_of_length_zero_is_paid_nothing():
     assert length_penalty_reward([]) == []
 
 
+@pytest.mark.parametrize("completion", [
+    "<think>a</think>", "<think>a</think>7", "<think>a</think>\\boxed{}", "<think>a</think>\\boxed{7", "<think>a</think>\\boxed 7",
+    "<think>a</think>\\boxed{7} is right", "<think>a</think>So \\boxed{7}", "So <think>a</think>\\boxed{7}",
+    "<think>a</think>\\boxed{7}\\boxed{7}", "<think>a</think><think>a</think>\\boxed{7}", "\\boxed{7}", "<think>a"])
+def test_a_malformed_completion_is_paid_nothing_for_its_length(completion, tmp_path):
+    """It counts as 0 words: beside 4 words L = 2, so both get 0; beside 1 and 3 words L = 4/3, so these get 5/8 and 0.
+
+    A right answer with text behind it is worth its correctness alone, 1."""
+    malformed = sample(completion)
+    reward = build_reward("token_utilisation_reward", zero_shot=zero_shot(tmp_path, row("p", "<think>a b</think>\\boxed{7}", True)))
+
+    assert length_penalty_reward([malformed, of_length(4)]) == [0.0, 0.0]
+    assert length_penalty_reward([of_length(1), malformed, of_length(3)]) == pytest.approx([5 / 8, 0.0, 0.0])
+    assert reward([malformed, of_length(1)]) == [0.0, 0.5]
+    samples, additive = [malformed, of_length(1), of_length(3)], AdditiveObjective()
+    scores = {name: build_reward(name)(samples) for name in additive.reward_names()}
+    right = gsm8k_correctness_reward(samples)[0]
+    assert additive.combine_rewards(scores) == pytest.approx([right, 2 + 5 / 8, 2.0])
+
+
 def test_length_in_tokens():
     """Only the block is tokenized."""
     seen = []
-    samples = [sample("<think>ab</think>\\boxed{7}"), sample("<think>abcd</think> longer, and no box")]
+    samples = [sample("<think>ab</think>\\boxed{7}"), sample("<think>abcd</think>\\boxed{7}")]
 
     assert length_penalty_reward(samples, tokenizer=lambda text: seen.append(text) or list(text)) == pytest.approx([2 / 3, 1 / 3])
     assert seen == ["ab", "abcd"]
@@ -197,7 +231,7 @@ def test_utilisation_in_tokens(tmp_path):
     reward = build_reward("token_utilisation_reward", zero_shot=zero_shot(tmp_path, row("a", "<think>abcd</think>", True)),
                           tokenizer=list)
 
-    assert reward([sample("<think>a</think>", "a")]) == [0.75]
+    assert reward([sample("<think>a</think>\\boxed{7}", "a")]) == [0.75]
 
 
 def test_prompts_missing_from_the_file(tmp_path):

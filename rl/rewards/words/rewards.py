@@ -5,9 +5,9 @@ r"""Rewards for answers in words, <think>...</think> and then \boxed{...}: one n
     length_penalty_reward        clip(1 - n / (2 L), 0, 1): n the length of the block, L the mean n of the group
     token_utilisation_reward     clip(1 - n / N, 0, 1): N the length that the frozen model needed for the same prompt
 
-Lengths are in tokens if a tokenizer is given, otherwise in words. A completion without exactly one thinking block is malformed:
-its n is 0, which lowers L, and both length rewards pay it 0. They ignore what follows the block, which is the format reward's
-task, and pay wrong answers too: combiners count them only for right ones (rl/rewards/combining.py)."""
+Lengths are in tokens if a tokenizer is given, otherwise in words. A completion that the format reward pays 0 is malformed: its
+n is 0, which lowers L, and both length rewards pay it 0. They pay wrong answers too: combiners count them only for right ones
+(rl/rewards/combining.py)."""
 
 import itertools
 import json
@@ -102,20 +102,25 @@ def length_penalty_reward(samples: Sequence[TrainingSample], tag: str = TAG, tok
 
 
 def groups(samples: Sequence[TrainingSample], group_size: int = 0) -> list[list[int]]:
-    """Indices of the samples by group: consecutive chunks of group_size, or if that is 0, runs of equal prompts."""
+    """Indices of the samples by group: consecutive chunks of group_size, or if that is 0, runs of samples of the same task."""
     if group_size < 0 or (group_size and len(samples) % group_size):
         raise InputError(f"group_size {group_size}: {len(samples)} samples cannot be cut into such groups; give a divisor "
-                         "of that number, or 0 for groups of equal prompts")
+                         "of that number, or 0 for groups by task")
     if group_size:
         return [list(range(start, start + group_size)) for start in range(0, len(samples), group_size)]
-    runs = itertools.groupby(range(len(samples)), key=lambda i: samples[i].prompt)
+    runs = itertools.groupby(range(len(samples)), key=lambda i: _task_of(samples[i]))
     return [list(run) for _, run in runs]
+
+
+def _task_of(sample):
+    """What tells the sample's task from others: the prompt, and the task's name if it is known."""
+    task = sample.metadata.get("task")
+    return sample.prompt, sample.metadata.get("name") if task is None else task.name
 
 
 def _length(completion, tag, tokenizer) -> int | None:
     """Tokens or words in the thinking block; None if the completion is malformed."""
-    block = thinking(completion, tag)
-    return None if block is None else _count(block, tokenizer)
+    return _count(thinking(completion, tag), tokenizer) if is_well_formed(completion, tag) else None
 
 
 def _count(text, tokenizer):
