@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Make the repo's .venv or bring it up to date; does nothing when it already is. Uses uv where it is installed.
-#   scripts/make_venv.sh            everything that development and the tests need (requirements-dev.txt)
+#   scripts/make_venv.sh            what the fast tests and the linter need (requirements-dev.txt)
 #   scripts/make_venv.sh runtime    what the commands need (requirements.txt)
+#   scripts/make_venv.sh oracles    torch, transformers and peft as well, for the slow tests (requirements-oracles.txt)
 # PYTHON=python3.12 chooses the interpreter of a new .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,8 +11,9 @@ missing() { echo "$1" >&2; exit 2; }
 
 case ${1:-dev} in
     dev) wanted=requirements-dev.txt ;;
+    oracles) wanted=requirements-oracles.txt ;;
     runtime) wanted=requirements.txt ;;
-    *) missing "unknown argument $1; it takes runtime, or nothing" ;;
+    *) missing "unknown argument $1; it takes runtime, oracles, or nothing" ;;
 esac
 stamp=.venv/${wanted%.txt}.sha256
 uv=$(command -v uv || true)
