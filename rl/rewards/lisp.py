@@ -246,7 +246,12 @@ def _repeats_method(call: ast.Call, inner: ast.expr) -> bool:
     return (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == call.func.attr
             and call.func.attr in _IDEMPOTENT_METHODS and not call.keywords and not inner.keywords
             and all(isinstance(argument, ast.Constant) for argument in call.args)
-            and [*map(ast.dump, call.args)] == [*map(ast.dump, inner.args)])
+            and [*map(_constant, call.args)] == [*map(_constant, inner.args)])
+
+
+def _constant(node: ast.expr) -> tuple[type, object] | None:
+    """Type and value of a constant, None for another expression; unlike ast.dump it takes integers of any size."""
+    return (type(node.value), node.value) if isinstance(node, ast.Constant) else None
 
 
 def _repeats_builtin(call: ast.Call, inner: ast.expr) -> bool:

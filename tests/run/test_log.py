@@ -141,6 +141,21 @@ def test_solutions_are_pooled_once_per_program(tmp_path):
     assert rows[0]["prompt"] == [{"role": "user", "content": "t"}] and rows[0]["style"] == 0.4
 
 
+@pytest.mark.parametrize("code", [
+    f"def f(x):\n    return 0x{'f' * 10_000}\n", f"f = lambda x: {' + '.join('x' * 2_500)}", f"f = {'-' * 60_000}1",
+    "def f(x):\n    return '\ud800'\n", "def f(x):\n    return 1\0", "\u2028\x85\r", "9" * 10_000], ids=range(7))
+def test_no_program_ends_a_step(tmp_path, code):
+    """Whatever a right program looks like, it is logged as it is and pooled once, also after a resume."""
+    groups = [group(sample(code=code), sample(code=code, detail=code))]
+    log = RunLog(tmp_path)
+    log.completions(1, groups)
+    log.pools(1, groups)
+    RunLog.resume(tmp_path, 1).pools(2, groups)
+
+    assert [row["code"] for row in read_rows(tmp_path / "sft_pool.jsonl")] == [code]
+    assert [row["detail"] for row in read_rows(tmp_path / "completions" / "completions_00001.jsonl")] == ["", code]
+
+
 def test_a_group_whose_grader_failed_is_not_hard(tmp_path):
     """Only groups with graded samples, all of them wrong, are hard."""
     log = RunLog(tmp_path)
