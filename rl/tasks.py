@@ -77,7 +77,8 @@ class Task(BaseTask):
     request: str = ""                   # the whole prompt, in place of text, signature and examples
     preamble: str = ""                  # source put before the answer's own, which may use it
     adapter: str = ""                   # source put behind the answer: defines ADAPTED, which is called in its place
-    record: Callable | None = None      # sandbox -> argument tuples found by running code, in place of `generate`
+    record: Callable | None = None      # in place of `generate`: sandbox -> (argument tuples found by running code,
+                                        # whether a right answer has to change them as the reference does)
     relative: float = RELATIVE          # how far off an answer may be where a float is expected
 
     @property
@@ -133,8 +134,8 @@ def hidden_inputs(task: Task, seed: int) -> tuple[tuple, ...]:
 
 def make_suite(sandbox, task: Task, case_seed: int):
     """The sandbox's Suite of the task's hidden cases under `case_seed`; SandboxError where its reference fails on them."""
-    inputs = task.record(sandbox) if task.record else hidden_inputs(task, case_seed)
-    return sandbox.expect(task.program(task.reference), task.called, inputs, one_element_list=task.one_element_list,
+    inputs, in_place = task.record(sandbox) if task.record else (hidden_inputs(task, case_seed), True)
+    return sandbox.expect(task.program(task.reference), task.called, inputs, in_place, one_element_list=task.one_element_list,
                           relative=task.relative)
 
 

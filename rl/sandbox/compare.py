@@ -4,7 +4,10 @@ The comparison walks along the expected value, so the trainer's own data bound i
 where sets or dict keys hold floats that are close but not equal. The answer is what rl/sandbox/wire.py decoded: None, bool,
 int, float, str, list, tuple and the records SetValue, DictValue and Unsupported below, never an object of the candidate's
 own. The policies:
-- tuple and list are equal at any depth; list and set never are, and a value without an encoding equals nothing;
+- tuple and list are equal at any depth; list and set never are;
+- a value without an encoding equals nothing, also where Python calls it equal: Fraction, Decimal, complex, UserList, ChainMap,
+  deque, range, bytes. Its class decides what it equals, and a class can be the candidate's; `int(x)` or `list(x)` is one call.
+  Subclasses of the plain types (Counter, defaultdict, namedtuple, IntEnum) are taken by their contents;
 - numbers are equal when Python says so (True == 1, 89.0 == 89); ints have no tolerance;
 - where the *expected* number is a float: |difference| <= relative * |expected| + 1e-12, relative being 1e-6 unless a task's
   own text grants more; NaN equals NaN; infinities exactly;
@@ -13,6 +16,8 @@ own. The policies:
 
 import math
 from typing import NamedTuple
+
+from rl.sandbox.inside.values import MAX_DEPTH
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-12
 
@@ -60,6 +65,13 @@ DEFAULT_RULES = Rules()
 
 def matches(expected, answer, rules: Rules = DEFAULT_RULES) -> bool:
     """Whether the decoded answer equals the expected plain value under the policies of this module."""
+    try:
+        return _matches(expected, answer, rules)
+    except RecursionError:  # forged: nested deeper than any value that is sent honestly
+        return False
+
+
+def _matches(expected, answer, rules):
     if _same(expected, answer, rules):
         return True
     wrapped = rules.one_element_list and type(answer) is list and len(answer) == 1
@@ -69,7 +81,7 @@ def matches(expected, answer, rules: Rules = DEFAULT_RULES) -> bool:
 
 
 def _same(expected, answer, rules):
-    # `matches` without the top-level rule; recurses as deep as the expected value.
+    # `_matches` without the top-level rule; recurses as deep as the expected value.
     if isinstance(expected, list | tuple):
         return _same_sequence(expected, answer, rules)
     if isinstance(expected, set | frozenset):
@@ -104,9 +116,12 @@ def _same_sequence(expected, answer, rules):
     return True
 
 
-def _as_key(answer):
-    # The answer with tuples for lists, like the keys of our own tables.
-    return tuple([_as_key(item) for item in answer]) if type(answer) in (tuple, list) else answer
+def _as_key(answer, levels=MAX_DEPTH):
+    # The answer with tuples for lists, like the keys of our own tables; below MAX_DEPTH, where no honest answer reaches,
+    # something that equals none of them.
+    if type(answer) not in (tuple, list):
+        return answer
+    return tuple([_as_key(item, levels - 1) for item in answer]) if levels else object()
 
 
 def _pop_match(left, answer, rules):

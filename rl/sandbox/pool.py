@@ -18,11 +18,14 @@ FORKS_PER_SERVER = 10_000
 
 
 class Job(NamedTuple):
-    """One candidate to run: the payload of wire.encode_job, a maker of a new reader for each attempt, CPU seconds per case."""
+    """One candidate to run: the payload of wire.encode_job, a maker of a new reader for each attempt, CPU seconds per case.
+
+    proven_cpu_s: the same after the first right answer; 0: case_cpu_s is fixed."""
 
     payload: bytes
     make_reader: Callable[[], ResultReader]
     case_cpu_s: float
+    proven_cpu_s: float = 0.0
 
 
 class Pool:
@@ -96,7 +99,7 @@ class Pool:
     def _run_job(self, slot, job):
         for attempt in (1, 2):
             try:
-                return self._server(slot).run(job.payload, job.make_reader(), job.case_cpu_s, self.working)
+                return self._server(slot).run(job.payload, job.make_reader(), job.case_cpu_s, self.working, job.proven_cpu_s)
             # Any other failure here (no descriptors, a bug in the reader) must cost one sample, not the training run.
             except Exception as error:
                 detail = f"{type(error).__name__}: {error}"

@@ -49,7 +49,11 @@ SUSPICIOUS = re.compile(
 
 @dataclass(frozen=True)
 class Suite:
-    """Inputs with their expected answers, both plain values, and how to compare; case_cpu_s limits each case, in seconds."""
+    """Inputs with their expected answers, all plain values, and how to compare.
+
+    case_cpu_s: CPU seconds that a case may take; proven_cpu_s: the same after the candidate's first right answer, 0 where
+    case_cpu_s is fixed. arguments: for each input the arguments as the call has to leave them, where they are part of the
+    answer."""
 
     entry_point: str
     inputs: tuple[tuple, ...]
@@ -58,6 +62,8 @@ class Suite:
     strict_types: bool = False
     case_cpu_s: float = 0.5
     relative: float = RELATIVE
+    proven_cpu_s: float = 0.0
+    arguments: tuple[list, ...] | None = None
 
     def __post_init__(self):
         if not self.inputs or len(self.inputs) != len(self.expected):
@@ -65,6 +71,9 @@ class Suite:
                 f"{self.entry_point}: {len(self.inputs)} inputs with {len(self.expected)} expected answers; "
                 "a suite needs at least one input and one answer per input"
             )
+        if self.arguments is None and all(answer is None for answer in self.expected):
+            raise SandboxError(f"{self.entry_point}: the reference returns None and leaves its arguments as they are in every "
+                               "case, so a function that does nothing would pass; use inputs that it changes, or return a value")
 
     @cached_property
     def cases(self) -> list[str]:
@@ -74,20 +83,26 @@ class Suite:
     @cached_property
     def max_bytes(self) -> list[int]:
         """For each case a length that no right answer exceeds."""
-        return [SMALL_FRAME + LONGER_THAN_EXPECTED * len(json.dumps(encode(answer))) for answer in self.expected]
+        left = self.arguments or [None] * len(self.expected)
+        return [SMALL_FRAME + LONGER_THAN_EXPECTED * (len(json.dumps(encode(answer))) + len(json.dumps(encode(arguments))))
+                for answer, arguments in zip(self.expected, left, strict=True)]
 
     @cached_property
     def key(self) -> bytes:
         """Digest of everything that a verdict depends on besides the candidate."""
         parts = (self.entry_point, self.cases, [encode(answer) for answer in self.expected],
-                 self.one_element_list, self.strict_types, self.case_cpu_s, self.relative)
+                 self.one_element_list, self.strict_types, self.case_cpu_s, self.relative, self.proven_cpu_s,
+                 encode(self.arguments))
         return hashlib.sha256(json.dumps(parts).encode()).digest()
 
-    def judge(self, index: int, answer) -> str | None:
-        """None when the decoded answer to case `index` is right, else what is wrong with it in words."""
-        if matches(self.expected[index], answer, Rules(self.one_element_list, self.strict_types, self.relative)):
-            return None
-        return f"{_short(answer)} instead of {_short(self.expected[index])}"
+    def judge(self, index: int, answer, arguments=None) -> str | None:
+        """None when the decoded answer to case `index` and the arguments after it are right, else what is wrong in words."""
+        rules = Rules(self.one_element_list, self.strict_types, self.relative)
+        if not matches(self.expected[index], answer, rules):
+            return f"{_short(answer)} instead of {_short(self.expected[index])}"
+        if self.arguments and not matches(self.arguments[index], arguments, rules):
+            return f"leaves its arguments as {_short(arguments)} instead of {_short(self.arguments[index])}"
+        return None
 
 
 def case_limit(reference_cpu_s: float, cap: float) -> float:
@@ -152,29 +167,39 @@ class Sandbox:
         """Process ids of the fork servers; once `grade` has returned none of them has a child."""
         return [server.process.pid for server in self._pool.servers if server]
 
-    def expect(self, source: str, entry_point: str, inputs: Sequence[tuple], **policy) -> Suite:
+    def expect(self, source: str, entry_point: str, inputs: Sequence[tuple], in_place: bool = True, **policy) -> Suite:
         """Runs a trusted reference like a candidate to make the suite; ReferenceFails when it fails on any input.
 
+        in_place: where the reference changes its arguments, right answers have to change them in the same way; False: need not.
         policy: one_element_list, strict_types, relative (tolerance where a float is expected) and case_cpu_s, a fixed limit.
         Without the last, the limit of a case is 20 times the reference's CPU time for all cases, at least 0.1 s and at most the
-        sandbox's own, so that endless loops, which dominate the time of grading, end early."""
-        inputs, expected = tuple(tuple(args) for args in inputs), {}
+        sandbox's own, so that endless loops, which dominate the time of grading, end early; after its first right answer a
+        candidate has the sandbox's own limit. On a busy machine both grow (rl/sandbox/server.py)."""
+        inputs, expected, left, changed = tuple(tuple(args) for args in inputs), {}, {}, False
         if not inputs:
             raise SandboxError(f"{entry_point}: no inputs; a suite without cases would pass everything")
 
-        def keep(index, answer):
+        def keep(index, answer, arguments=None):
+            nonlocal changed
             try:
                 expected[index] = native(answer)
+                if in_place:
+                    left[index] = native(arguments)
+                    changed |= not matches(list(inputs[index]), arguments, Rules(strict_types=True))
             except ValueError as error:
                 return str(error)
 
         cases = _case_texts(entry_point, inputs)
-        job = Job(encode_job(source, entry_point, cases), lambda: ResultReader(len(cases), keep), self.case_cpu_s)
+        job = Job(encode_job(source, entry_point, cases, in_place),
+                  lambda: ResultReader(len(cases), keep, with_arguments=in_place), self.case_cpu_s)
         outcome = self._pool.run([job])[0]
         if outcome.verdict != "pass":
             raise ReferenceFails(entry_point, outcome.verdict, outcome.detail)
         answers = tuple(expected[index] for index in range(len(inputs)))
-        return Suite(entry_point, inputs, answers, **{"case_cpu_s": case_limit(outcome.cpu_s, self.case_cpu_s), **policy})
+        arguments = tuple(left[index] for index in range(len(inputs))) if changed else None
+        if "case_cpu_s" not in policy:
+            policy |= {"case_cpu_s": case_limit(outcome.cpu_s, self.case_cpu_s), "proven_cpu_s": self.case_cpu_s}
+        return Suite(entry_point, inputs, answers, arguments=arguments, **policy)
 
     def grade(self, candidates: Sequence[tuple[str, Suite]]) -> list[Result]:
         """One Result per (source, suite), in order; equal pairs are run once, and results are cached."""
@@ -222,8 +247,10 @@ def _has_unsupported(tree):
 
 
 def _job(source, suite):
-    return Job(encode_job(source, suite.entry_point, suite.cases),
-               lambda: ResultReader(len(suite.cases), suite.judge, suite.max_bytes), suite.case_cpu_s)
+    together = suite.arguments is not None
+    return Job(encode_job(source, suite.entry_point, suite.cases, together),
+               lambda: ResultReader(len(suite.cases), suite.judge, suite.max_bytes, together),
+               suite.case_cpu_s, suite.proven_cpu_s)
 
 
 def _may_hang(source):
@@ -253,8 +280,8 @@ def suspicious_names(source: str) -> tuple[str, ...]:
 def _short(value):
     try:
         text = repr(value)
-    except ValueError:  # an integer with more digits than repr may write
-        return f"<a {type(value).__name__} with a huge integer>"
+    except (ValueError, RecursionError):  # an integer with more digits than repr may write, or a value nested too deep
+        return f"<a {type(value).__name__} that is too large to show>"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -1,7 +1,10 @@
 """Where time is limited: the trainer's handle on one fork server, which runs one candidate at a time and kills it when late.
 
-This process never forks: the server is exec'd and forks the children. Time is measured from outside, with the child's own
-CPU clock, so a busy machine does not make right answers late. The only way to kill is SIGKILL through a pidfd. Linux only.
+This process never forks: the server is exec'd and forks the children. Time is measured from outside. What counts is the child's
+own CPU clock, and the time in which it neither ran nor waited for a CPU: the kernel says how long it waited, so a busy machine
+does not make right answers late, and a child that sleeps is stopped all the same. A contended CPU is also slower (cold caches, a
+shared core), so a child that waits longer than it runs may use up to CONTENDED times the limit of a case, unless a suite fixed
+it. The only way to kill is SIGKILL through a pidfd. Linux only.
 """
 
 import contextlib
@@ -23,8 +26,11 @@ from rl.sandbox.wire import ResultReader
 WORKER_FILE = Path(__file__).parent / "inside" / "worker.py"
 LOAD_CPU_S = 1.0       # CPU time to compile and load a candidate; the limit of a case comes with its suite
 TOTAL_CPU_S = 4.0      # CPU time of a whole candidate
-WALL_FACTOR = 4        # a sleeping child is killed after this many times its CPU limit,
-STARVED_FACTOR = 20    # one that is ready to run but gets no CPU after this many
+CONTENDED = 2          # the most that the limit of a case is multiplied by where the child waits for a CPU longer than it runs
+IDLE_FACTOR = 4        # a child may be blocked for this many times the CPU limit of its phase,
+TOTAL_IDLE_S = 2.0     # and in all for this long; what time.sleep skips (inside/stage.py) does not count
+TOTAL_WALL_S = 120.0   # for a machine that hardly runs the child at all
+RECHECK_S = 0.05
 # Wall time that the sandbox itself may take; beyond it the server counts as broken.
 START_S, SETUP_S, REAP_S, EXIT_S, STOP_S = 30.0, 10.0, 10.0, 1.0, 2.0
 
@@ -49,17 +55,40 @@ class Outcome(NamedTuple):
     blocked: int = 0
 
 
+class Times(NamedTuple):
+    """Seconds of one child's life or of a part of it; `waited` for a CPU, ready to run."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    waited: float = 0.0
+
+    def since(self, before: "Times") -> "Times":
+        """What was added after `before`."""
+        return Times(*(now - then for now, then in zip(self, before, strict=True)))
+
+    @property
+    def idle(self) -> float:
+        """Seconds in which the child neither ran nor waited for a CPU."""
+        return self.wall - self.cpu - self.waited
+
+    @property
+    def contention(self) -> float:
+        """How many times as long the child waited for a CPU as it ran, from 1 to CONTENDED."""
+        return min(max(1.0, self.waited / max(self.cpu, 1e-6)), CONTENDED)
+
+
 class Meter:
-    """CPU and wall time of one child since the start of its current phase."""
+    """The times of one child, in all and since the start of its current phase."""
 
     def __init__(self, pid):
         self.pid, self.clock = pid, (~pid << 3) | 2  # CPUCLOCK_SCHED of that process, as the kernel encodes it
-        self.cpu = 0.0
+        self.begun, self.cpu, self.waited = time.monotonic(), 0.0, 0.0
         self.restart()
 
     def restart(self):
-        """Start the next phase now."""
-        self.cpu_start, self.start = self.read(), time.monotonic()
+        """Start the next phase now. Waits that `total` has not read yet count as this phase's: reading them for every case would
+        take longer than most cases do."""
+        self.start = Times(self.read(), time.monotonic() - self.begun, self.waited)
 
     def read(self):
         """CPU seconds of the child since its start; the last reading once it has ended."""
@@ -68,8 +97,23 @@ class Meter:
         return self.cpu
 
     def used(self):
-        """(CPU seconds, wall seconds) spent in this phase."""
-        return self.read() - self.cpu_start, time.monotonic() - self.start
+        """(CPU seconds in this phase, wall seconds in it, wall seconds since the start)."""
+        wall = time.monotonic() - self.begun
+        return self.read() - self.start.cpu, wall - self.start.wall, wall
+
+    def total(self):
+        """Times of the child since its start."""
+        with contextlib.suppress(OSError):  # the process has ended
+            self.waited = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+        return Times(self.read(), time.monotonic() - self.begun, self.waited)
+
+    def is_blocked(self):
+        """Whether the child sleeps at this moment, neither running nor ready to run."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return True
+        return stat.rpartition(")")[2].split()[0] != "R"
 
 
 class Server:
@@ -120,16 +164,17 @@ class Server:
             os.close(self.errors)
             self.errors = -1
 
-    def run(self, payload: bytes, reader: ResultReader, case_cpu_s: float, layers: int) -> Outcome:
+    def run(self, payload: bytes, reader: ResultReader, case_cpu_s: float, layers: int, proven_cpu_s: float = 0.0) -> Outcome:
         """Forks a child for one job and follows it to its end; Fault when the sandbox broke, not the candidate.
 
-        payload: of wire.encode_job; case_cpu_s: the limit of each case; layers: mask of the kernel layers to switch on."""
+        payload: of wire.encode_job; case_cpu_s: the limit of each case; layers: mask of the kernel layers to switch on;
+        proven_cpu_s: the limit of each case after the first right answer; 0: case_cpu_s is fixed."""
         begun = time.monotonic()
         with contextlib.ExitStack() as stack:
             results, pid, pidfd = self._fork(stack, payload, layers)
             meter = Meter(pid)
             try:
-                verdict, detail = self._follow(results, reader, meter, case_cpu_s)
+                verdict, detail = self._follow(results, reader, meter, case_cpu_s, proven_cpu_s)
                 if verdict == "eof" and reader.phase != "done" and not _exits(pidfd):
                     verdict, detail = "crash", f"{reader.where()}: closed its result pipe and went on"
             finally:
@@ -166,18 +211,19 @@ class Server:
         os.set_blocking(results, False)
         return results, STARTED.unpack(data)[0], descriptors[0]
 
-    def _follow(self, results, reader, meter, case_cpu_s):
+    def _follow(self, results, reader, meter, case_cpu_s, proven_cpu_s):
         """(verdict, detail) of one child; ("eof", "") when its pipe closed without one."""
         poll = select.poll()
         poll.register(results, select.POLLIN)
         limits = {"setup": SETUP_S, "load": LOAD_CPU_S}
         while True:
-            limit = limits.get(reader.phase, case_cpu_s)
-            wait_s = _time_left(reader.phase, meter, limit)
+            limit = limits.get(reader.phase, reader.answered and proven_cpu_s or case_cpu_s)
+            wait_s = _time_left(reader.phase, meter, limit, elastic=proven_cpu_s > 0)
             if wait_s <= 0:
-                cpu_s, wall_s = meter.used()
+                here = meter.total().since(meter.start)
                 kind = "fault" if reader.phase == "setup" else "timeout"
-                return kind, f"{reader.where()}: {cpu_s:.2f} s CPU, {wall_s:.2f} s wall, limit {limit:.2f} s CPU"
+                return kind, (f"{reader.where()}: {here.cpu:.2f} s CPU, {here.idle:.2f} s blocked, {here.wall:.2f} s wall, limit "
+                              f"{limit:.2f} s CPU")
             if not poll.poll(wait_s * 1000 + 1):
                 continue
             data = os.read(results, 1 << 18)
@@ -208,25 +254,22 @@ def _exits(pidfd):
     return bool(poll.poll(EXIT_S * 1000))
 
 
-def _time_left(phase, meter, limit):
-    """Seconds until the phase can exceed its limit; one thread cannot use CPU time faster than wall time passes."""
-    cpu_s, wall_s = meter.used()
+def _time_left(phase, meter, limit, elastic=False):
+    """Seconds until the child can exceed a limit; one thread cannot use CPU time faster than wall time passes."""
+    cpu_s, wall_s, total_wall_s = meter.used()
     if phase == "setup":
         return limit - wall_s
-    left = min(limit - cpu_s, TOTAL_CPU_S - meter.cpu)
-    if wall_s < WALL_FACTOR * limit:
-        return min(left, WALL_FACTOR * limit - wall_s)
-    # Out of wall time with CPU time left: a sleeping child is late; a runnable one waits for a busy machine.
-    starved = wall_s < STARVED_FACTOR * limit and _is_running(meter.pid)
-    return min(left, 0.05) if starved else 0.0
-
-
-def _is_running(pid):
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] == "R"
+    # First what no machine can slow down, without a look at how long the child waited.
+    soonest = min(limit - cpu_s, IDLE_FACTOR * limit - wall_s, TOTAL_CPU_S - meter.cpu, TOTAL_IDLE_S - total_wall_s)
+    if soonest > 0:
+        return soonest
+    whole = meter.total()
+    here, stretch = whole.since(meter.start), whole.contention if elastic and phase == "cases" else 1.0
+    left = min(stretch * limit - here.cpu, TOTAL_CPU_S - whole.cpu, TOTAL_WALL_S - whole.wall)
+    idle_left = min(IDLE_FACTOR * limit - here.idle, TOTAL_IDLE_S - whole.idle)
+    if idle_left <= 0 and not meter.is_blocked():
+        idle_left = RECHECK_S  # the kernel adds a wait once it is over, and this child may be waiting now
+    return min(left, idle_left)
 
 
 def _explain_end(reader, status, cpu_s, peak_kib):
@@ -241,5 +284,5 @@ def _explain_end(reader, status, cpu_s, peak_kib):
         own_fault = peak_kib >= 128 << 10
         return "memory" if own_fault else "fault", f"{reader.where()}: killed by the kernel at {peak_kib >> 10} MiB"
     if number < 0:
-        return "crash", f"{reader.where()}: died by {signal.Signals(-number).name}"
+        return "crash", f"{reader.where()}: died by signal {-number} ({signal.strsignal(-number)})"
     return "crash", f"{reader.where()}: left with status {number} before all answers"

@@ -26,9 +26,11 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _STEPS, _NO_BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\xff\xff"), bytes(set(range(256)) - set(b"[{]}"))
 
 
-def encode_job(source: str, entry_point: str, cases: Sequence[str]) -> bytes:
-    """A candidate and its cases, each already encoded as text, as the child reads them."""
-    return json.dumps({"source": source, "entry_point": entry_point, "cases": cases}).encode()
+def encode_job(source: str, entry_point: str, cases: Sequence[str], with_arguments: bool = False) -> bytes:
+    """A candidate and its cases, each already encoded as text, as the child reads them.
+
+    with_arguments: each answer comes with the case's arguments as they are after the call."""
+    return json.dumps({"source": source, "entry_point": entry_point, "cases": cases, "with_arguments": with_arguments}).encode()
 
 
 class ProtocolError(ValueError):
@@ -108,11 +110,12 @@ def parse(data: bytes) -> list:
 class ResultReader:
     """Reads one candidate's result pipe; `phase` is setup, load, cases, end or done, `answered` counts right answers."""
 
-    def __init__(self, cases: int, judge: Callable[[int, object], str | None], max_bytes: Sequence[int] = ()):
+    def __init__(self, cases: int, judge: Callable[..., str | None], max_bytes: Sequence[int] = (), with_arguments: bool = False):
         """`judge(index, value)` returns None for a right answer, else what is wrong with it in words.
 
-        max_bytes: for each case the length beyond which no answer can be right, so none is read; without it, FRAME_CAP."""
-        self.cases, self.judge, self.max_bytes = cases, judge, max_bytes
+        max_bytes: for each case the length beyond which no answer can be right, so none is read; without it, FRAME_CAP.
+        with_arguments: each answer comes with the arguments after the call, and the call is `judge(index, value, arguments)`."""
+        self.cases, self.judge, self.max_bytes, self.parts = cases, judge, max_bytes, 2 if with_arguments else 1
         self.phase, self.answered, self.printed, self.blocked = "setup", 0, "", 0
         self.pending, self.total = bytearray(), 0
 
@@ -127,7 +130,7 @@ class ResultReader:
                 pass
         except ProtocolError as error:
             return "crash", f"broken protocol at {self.where()}: {error}"
-        return ended or None
+        return (ended[0], printable(ended[1])) if ended else None
 
     def where(self) -> str:
         """The current position in words, for the detail of a verdict."""
@@ -159,10 +162,10 @@ class ResultReader:
             return kind, f"{self.where()}: {body[0][:400]}"
         if self.phase == "load" and message == ["loaded"]:
             self.phase = "cases"
-        elif self.phase == "cases" and kind == "value" and len(body) == 2 and body[0] == self.answered:
-            return self._answer(body[1])
+        elif self.phase == "cases" and kind == "value" and len(body) == 1 + self.parts and body[0] == self.answered:
+            return self._answer(body[1:])
         elif self.phase == "end" and kind == "end" and [type(item) for item in body] == [str, int]:
-            self.phase, self.printed, self.blocked = "done", body[0], body[1]
+            self.phase, self.printed, self.blocked = "done", printable(body[0]), body[1]
         else:
             raise ProtocolError(f"{kind[:40]!r} is not due")
         return None
@@ -173,14 +176,19 @@ class ResultReader:
         self.phase = "load"
         return None
 
-    def _answer(self, value):
-        wrong = self.judge(self.answered, value)
+    def _answer(self, values):
+        wrong = self.judge(self.answered, *values)
         if wrong is not None:
             return "wrong_answer", f"case {self.answered}: {wrong}"
         self.answered += 1
         if self.answered == self.cases:
             self.phase = "end"
         return None
+
+
+def printable(text: str) -> str:
+    """The text with lone surrogates escaped, so that it can be written anywhere."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def native(value):

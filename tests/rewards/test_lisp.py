@@ -235,6 +235,13 @@ def test_the_constants_keep_statements_below():
         assert IMPURE_DEPTH_SHARE * DEPTH / scale < PURE / scale - penalty
 
 
+def test_integers_of_any_length_have_a_style():
+    """Python reads 0xfff... and cannot write it in decimals; a call with one is compared by value."""
+    number = f"0x{'f' * 10_000}"
+    assert style_of(f"s.strip({number}).strip({number})").idle == 1
+    assert style_of(f"s.strip({number}).strip(0x1{number[2:]})").idle == style_of("s.strip(1).strip(True)").idle == 0
+
+
 @pytest.mark.parametrize(("expression", "idle"), [
     ("s.strip().strip()", 1), ("s.strip('a').strip('a')", 1), ("s.strip('a').strip('b')", 0), ("s.strip().lower()", 0),
     ("s.lower().lower().lower()", 2), ("s.replace('a', 'b').replace('a', 'b')", 0), ("s.strip(g()).strip(g())", 0),
@@ -274,7 +281,8 @@ class FakeSandbox:
     def __init__(self, verdicts):
         self.verdicts, self.expected, self.batches = verdicts, [], []
 
-    def expect(self, source, entry_point, inputs, **policy):
+    def expect(self, source, entry_point, inputs, in_place, **policy):
+        self.in_place = in_place
         self.expected.append((source, entry_point, inputs, policy))
         return f"suite {entry_point} {inputs}"
 
@@ -311,7 +319,7 @@ def test_the_grader_makes_cases_once_and_grades_in_one_call():
 def test_tasks_that_cannot_be_graded_are_all_named():
     """One message for all references that fail, with the ways on; it stays readable when everything fails."""
     class Broken(FakeSandbox):
-        def expect(self, source, entry_point, inputs, **policy):
+        def expect(self, *arguments, **policy):
             raise SandboxError("no")
 
     with pytest.raises(InputError, match=r"^12 of 12 tasks cannot be graded: t0: no; t1: no; .*t7: no; and 4 more\. .*TASK_N"):
@@ -320,12 +328,13 @@ def test_tasks_that_cannot_be_graded_are_all_named():
 
 def test_what_surrounds_an_answer_is_run_and_not_scored():
     """Preamble and adapter go to the sandbox with the answer, whose code alone is on record; recorded inputs stay as is."""
-    f = replace(task("f", scalar=False), preamble="import math", adapter="_graded = f", generate=None, record=lambda box: [(7,)],
-                relative=1e-3)
+    f = replace(task("f", scalar=False), preamble="import math", adapter="_graded = f", generate=None,
+                record=lambda box: ([(7,)], False), relative=1e-3)
     box = FakeSandbox({})
     grade, = ProgramGrader(box, [f], 0.5, 0).grade([Completion(f, "def f(s): return s")])
 
     assert box.expected == [(f.program(f.reference), "_graded", [(7,)], {"one_element_list": True, "relative": 1e-3})]
+    assert box.in_place is False
     assert box.batches[0][0][0] == "import math\ndef f(s): return s\n_graded = f"
     assert grade.code == "def f(s): return s" and grade.style == pytest.approx(0.4 / 0.7)
 

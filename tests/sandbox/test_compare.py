@@ -1,10 +1,14 @@
 """The policies of the comparison, one row each, and forged values that no honest encoder would send."""
 
+import json
 import math
 
 import pytest
 
+from rl.sandbox import Suite
 from rl.sandbox.compare import DictValue, Rules, SetValue, Unsupported, matches
+from rl.sandbox.inside.values import encode
+from rl.sandbox.wire import parse
 
 NAN, INF = math.nan, math.inf
 SAME = [
@@ -90,6 +94,47 @@ def test_equal_by_policy(expected, answer):
 def test_different_by_policy(expected, answer):
     """Values that the policies call different, and forged ones, do not match."""
     assert not matches(expected, answer)
+
+
+def deep(levels, wrap):
+    value = 1
+    for _ in range(levels):
+        value = wrap(value)
+    return value
+
+
+WRAPS = {"list": lambda value: [value], "tuple": lambda value: (value,), "set": lambda value: SetValue([value]),
+         "dict": lambda value: DictValue([[1, value]]), "key": lambda value: DictValue([[value, 1]]),
+         "set of lists": lambda value: SetValue([[value]]), "mixed": lambda value: SetValue([(DictValue([[[value], 1]]),)])}
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("levels", [150, 210, 610])
+def test_forged_depth_is_only_wrong(wrap, levels):
+    """However deep a forged value is and wherever it stands, it is a wrong answer and never an error, also in its message."""
+    forged = deep(levels, WRAPS[wrap])
+    nested, sets = {frozenset({(1, ((2,),))}): {(): frozenset({1})}}, deep(190, lambda value: frozenset({value}))
+    for expected in (1, [1], (1,), {1}, {1: 1}, {(1,): 1}, frozenset({frozenset({1})}), nested, sets):
+        for answer in (forged, [forged], SetValue([forged]), SetValue([(forged,)]), DictValue([[forged, 1]]),
+                       DictValue([[(1, forged), 1]]), DictValue([[1, forged]]), Unsupported("x")):
+            assert matches(expected, answer) is False
+            assert "instead of" in Suite("f", ((1,),), (expected,)).judge(0, answer)
+
+
+@pytest.mark.parametrize("answer", [
+    "Fraction(3)", "Decimal(3)", "3 + 0j", "UserList([1, 2])", "UserDict({1: 2})", "UserString('ab')", "ChainMap({1: 2})",
+    "deque([1, 2])", "range(1, 3)", "b'ab'", "array('i', [1, 2])", "{1: 2}.items()", "MappingProxyType({1: 2})"])
+def test_equal_by_value_is_not_enough(answer):
+    """What Python calls equal to the expected value without being plain is wrong; subclasses of plain types are right."""
+    names = {}
+    exec("from fractions import Fraction\nfrom decimal import Decimal\nfrom collections import *\nfrom array import array\n"
+         "from types import MappingProxyType", names)
+    sent = parse(json.dumps(["value", encode(eval(answer, names))]).encode())[1]
+
+    assert not any(matches(expected, sent) for expected in (3, [1, 2], {1: 2}, "ab", [(1, 2)], None))
+    for right, expected in (("Counter('aab')", {"a": 2, "b": 1}), ("OrderedDict(a=1)", {"a": 1}),
+                            ("namedtuple('P', 'x y')(1, 2)", (1, 2)), ("defaultdict(int, {1: 2})", {1: 2})):
+        assert matches(expected, parse(json.dumps(["value", encode(eval(right, names))]).encode())[1])
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ from benchmarks.sandbox_report import descendants, grade_file, read
 from rl.sandbox import VERDICTS, ReferenceFails, Sandbox, SandboxError, Suite, suspicious_names
 from rl.sandbox import server as sandbox_server
 from rl.sandbox.pool import Pool
-from rl.sandbox.server import Meter, Server, _time_left
+from rl.sandbox.server import Meter, Server, Times, _time_left
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the sandbox needs Linux", allow_module_level=True)
 
 ROOT = Path(__file__).resolve().parents[2]
-ATTEMPTS = ROOT.parent / "shared" / "sandbox" / "attempts.jsonl"
+ATTEMPTS = [ROOT.parent / "shared" / "sandbox" / name for name in ("attempts.jsonl", "attempts2.jsonl")]
 REFERENCE = "def inc(nums):\n    return [n + 1 for n in nums]\n"
 RIGHT = "    return [n + 1 for n in nums]\n"
 HANG = "def inc(nums):\n    while True:\n        pass\n"
@@ -87,6 +87,23 @@ HONEST = {
               "    sys.stdout.buffer.write(b'y')\n    sys.stdout.flush()\n" + RIGHT,
     "reads empty stdin": "import sys\nDATA = sys.stdin.read().split()\ndef inc(nums):\n" + RIGHT,
     "from sys": "from sys import maxsize, setrecursionlimit\nsetrecursionlimit(10**7)\ndef inc(nums):\n" + RIGHT,
+    "modules that it does not use": "import os, numpy as np, unittest\nimport concurrent.futures, subprocess, os.path\n"
+              "from typing import List\nfrom multiprocessing import Pool\nfrom sortedcontainers import (\n    SortedList,\n)\n"
+              "def inc(nums):\n" + RIGHT + "if __name__ == '__main__':\n    unittest.main(); print(os.environ, np.zeros(1))",
+    "pure modules": "import base64, binascii, calendar, contextlib, difflib, graphlib, io, keyword, pprint, queue, struct\n"
+              "import textwrap, types, unicodedata, weakref, zlib\nfrom os.path import join, normpath\n"
+              "def inc(nums):\n    assert calendar.isleap(2024) and struct.unpack('>H', b'\\1\\2') == (258,)\n"
+              "    assert list(graphlib.TopologicalSorter({1: {2}}).static_order()) == [2, 1]\n"
+              "    assert normpath(join('/a', '../b')) == '/b' and textwrap.dedent('  x') == 'x'\n"
+              "    assert zlib.decompress(zlib.compress(b'x')) == base64.b64decode('eA==') == binascii.unhexlify('78')\n"
+              "    assert difflib.get_close_matches('aple', ['apple']) and unicodedata.category('a') == 'Ll'\n"
+              "    assert pprint.pformat([1]) == '[1]' and keyword.iskeyword('if') and types.SimpleNamespace(x=1).x\n"
+              "    q, text = queue.PriorityQueue(), io.StringIO()\n    q.put(1)\n"
+              "    with contextlib.redirect_stdout(text), contextlib.suppress(ValueError):\n        print(q.get())\n"
+              "    assert text.getvalue() == '1\\n' and weakref.ref(q)() is q\n" + RIGHT,
+    "sleeps a little": "import time\nbegun, tick = time.time(), time.perf_counter_ns()\ntime.sleep(3.9)\n"
+              "assert 3.9 <= time.time() - begun and time.perf_counter_ns() - tick >= 3_900_000_000\n"
+              "def inc(nums):\n    time.sleep(0.2)\n    time.sleep(0.19)\n" + RIGHT,
     "optional module": "try:\n    import numpy as np\nexcept ImportError:\n    np = None\ndef inc(nums):\n" + RIGHT,
     "every whitelisted module": "import math, itertools, collections, functools, re, string, heapq, bisect, operator, typing\n"
               "import dataclasses, enum, abc, numbers, copy, random, json, datetime, fractions, decimal, statistics, time\n"
@@ -150,9 +167,14 @@ FAILING = {
                 "class L:\n    @property\n    def x(self): pass\ndef inc(nums):\n    while True: print('y' * 1000)"],
     "memory": ["def inc(nums):\n    return bytearray(1 << 32)", "def inc(nums):\n    return [0] * 10 ** 10",
                "def inc(nums):\n    x = []\n    while True: x.append(bytes(1 << 27))", "x = bytearray(1 << 30)"],
-    "forbidden_import": ["import os", "import os.path", "from subprocess import run", "import numpy as np",
+    "forbidden_import": ["import os\nos.getpid()", "import os.path as p", "from subprocess import run\nrun([])",
+                         "import numpy as np\ndef inc(nums):\n    return list(np.array(nums) + 1)",
+                         "from numpy import array\ndef inc(nums):\n    return list(array(nums) + 1)",
                          "def inc(nums):\n    import ctypes", "def inc(nums):\n    return __import__('socket')",
-                         "import ｏｓ", "import __main__", "import importlib", "import candidate", "from . import x"],
+                         "os = __import__('os')", "import ｏｓ", "import importlib\nimportlib.reload", "from . import x",
+                         "import __main__\n__main__.box", "import candidate\ncandidate.x", "from numpy import *",
+                         "try:\n    import numpy\nexcept ImportError:\n    import scipy",
+                         "import unittest\nclass T(unittest.TestCase): pass"],
     "syntax_error": ["def inc(nums)\n    return nums", "def inc(nums):\nreturn nums", "x = '\ud800'", "x = 1\0",
                      "```python\nx = 1\n```", "(" * 1000, "x = " + "-" * 60000 + "1", "return 1"],
     "no_function": ["", "x = 1", "inc = [1]", "def other(nums): pass", "class Solution:\n    def other(self): pass",
@@ -183,11 +205,13 @@ def test_every_verdict_is_tested():
     assert {*FAILING, "pass", "internal_error"} == set(VERDICTS)
 
 
-@pytest.mark.skipif(not ATTEMPTS.exists(), reason="the attempts are not part of this repository")
-def test_collected_attempts():
+@pytest.mark.parametrize("path", ATTEMPTS, ids=lambda path: path.stem)
+def test_collected_attempts(path):
     """Every collected attempt gets one of its expected verdicts and leaves nothing behind."""
-    tasks, attempts = read(str(ATTEMPTS))
-    with Sandbox(workers=2, case_cpu_s=0.3) as box:  # below the usual limit, only for speed
+    if not path.exists():
+        pytest.skip("the attempts are not part of this repository")
+    tasks, attempts = read(str(path))
+    with Sandbox(workers=2) as box:
         results, problems = grade_file(box, tasks, attempts)
     wrong = [(row["name"], result.verdict, row["expected"], result.detail)
              for row, result in zip(attempts, results, strict=True) if result.verdict not in row["expected"]]
@@ -309,25 +333,96 @@ def test_whole_candidate_has_a_limit(box, monkeypatch):
 
 
 class FakeMeter:
-    pid = 1
+    """Of a child whose phase began when `before` had passed."""
 
-    def __init__(self, cpu_s, wall_s, total_s=0.0):
-        self.cpu, self.times = total_s or cpu_s, (cpu_s, wall_s)
+    def __init__(self, cpu_s, wall_s, waited_s, blocked, before):
+        self.start, self.cpu, self.wall, self.waited, self.blocked = before, before.cpu + cpu_s, wall_s, waited_s, blocked
 
     def used(self):
-        return self.times
+        return self.cpu - self.start.cpu, self.wall, self.start.wall + self.wall
+
+    def total(self):
+        return Times(self.cpu, self.start.wall + self.wall, self.start.waited + self.waited)
+
+    def is_blocked(self):
+        return self.blocked
 
 
-@pytest.mark.parametrize("phase, cpu_s, wall_s, running, over", [
-    ("cases", 0.4, 1.9, True, False), ("cases", 0.51, 0.6, True, True), ("cases", 0.0, 2.1, False, True),
-    ("cases", 0.3, 2.1, True, False), ("cases", 0.3, 11.0, True, True), ("setup", 9.0, 0.4, True, False),
-    ("setup", 0.0, 0.6, True, True),
+@pytest.mark.parametrize("phase, cpu_s, wall_s, waited_s, blocked, over", [
+    ("cases", 0.4, 1.9, 0.0, False, False), ("cases", 0.51, 0.6, 0.0, False, True),     # CPU time decides
+    ("cases", 0.0, 2.1, 0.0, True, True), ("cases", 0.3, 2.4, 0.0, True, True),         # four times the limit asleep
+    ("cases", 0.3, 2.4, 0.2, True, False), ("cases", 0.3, 30.0, 28.0, True, False),     # most of it in the run queue
+    ("cases", 0.0, 2.1, 0.0, False, False), ("cases", 0.1, 121.0, 120.0, False, True),  # a wait that is not over; no end of it
+    ("setup", 9.0, 0.4, 0.0, False, False), ("setup", 0.0, 0.6, 0.0, False, True),
 ])
-def test_clock_rules(monkeypatch, phase, cpu_s, wall_s, running, over):
-    """CPU time decides; wall time stops a sleeping process at four times the limit, a starved one only much later."""
-    monkeypatch.setattr(sandbox_server, "_is_running", lambda pid: running)
+def test_clock_rules(phase, cpu_s, wall_s, waited_s, blocked, over):
+    """CPU time decides; sleeping ends at four times the limit, and what a child waits for a CPU is not held against it."""
+    assert (_time_left(phase, FakeMeter(cpu_s, wall_s, waited_s, blocked, Times()), 0.5) <= 0) is over
 
-    assert (_time_left(phase, FakeMeter(cpu_s, wall_s), 0.5) <= 0) is over
+
+def test_sleeping_has_a_limit_in_all():
+    """Sleeps that each case may take are too long together."""
+    before = Times(cpu=0.1, wall=2.0, waited=0.1)
+
+    assert _time_left("cases", FakeMeter(0.0, 0.1, 0.0, True, before), 0.5) > 0
+    assert _time_left("cases", FakeMeter(0.0, 0.3, 0.0, True, before), 0.5) <= 0
+    assert _time_left("cases", FakeMeter(0.0, 0.3, 0.2, True, before), 0.5) > 0
+
+
+@pytest.mark.parametrize("cpu_s, waited_s, elastic, over", [
+    (0.11, 0.1, True, True), (0.11, 0.15, True, False), (0.19, 2.0, True, False), (0.21, 2.0, True, True),
+    (0.11, 2.0, False, True),
+])
+def test_a_limit_grows_with_the_load(cpu_s, waited_s, elastic, over):
+    """A child that waits longer than it runs has up to twice the limit, where the limit is not fixed."""
+    meter = FakeMeter(cpu_s, cpu_s + waited_s, waited_s, False, Times())
+
+    assert (_time_left("cases", meter, 0.1, elastic) <= 0) is over
+
+
+def test_meter_tells_sleeping_from_waiting():
+    """Of processes that share one CPU the meter sees waits, of a sleeping one none."""
+    cpu = min(os.sched_getaffinity(0))
+    program = f"import os, time; os.sched_setaffinity(0, [{cpu}]); print(flush=True)\n"
+    children = [subprocess.Popen([sys.executable, "-S", "-c", program + work], stdout=subprocess.PIPE)
+                for work in ("while True: pass", "while True: pass", "time.sleep(60)")]
+    try:
+        for child in children:
+            child.stdout.readline()
+        *spinning, sleeping = [Meter(child.pid) for child in children]
+        assert wait_until(lambda: min(meter.total().since(meter.start).cpu for meter in spinning) > 0.2)
+        for meter in spinning:
+            assert meter.total().waited > 0.1 and meter.total().idle < 0.5 * meter.total().wall
+        assert sleeping.total().idle > 0.3 and sleeping.is_blocked()
+        assert wait_until(lambda: not spinning[0].is_blocked())
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+
+
+def test_sleeping_does_not_pay(box):
+    """Short sleeps cost no time, and sleeping by other means is stopped after TOTAL_IDLE_S."""
+    suite = box.expect("def f(n):\n    return n", "f", [(n,) for n in range(20)])
+    short = "import time\ndef f(n):\n    time.sleep(0.35)\n    return n"
+    lock = "import random\nlock = random._os.sys.modules['_thread'].allocate_lock()\nlock.acquire()\n" \
+           "def f(n):\n    lock.acquire(timeout=0.35)\n    return n"
+    slept, waited, long = box.grade([(short, suite), (lock, suite), (short.replace("0.35", "0.5"), suite)])
+
+    assert slept.verdict == "pass" and slept.wall_s < 3
+    assert waited.verdict == "timeout" and waited.passed > 3 and "blocked" in waited.detail
+    assert long.verdict == "timeout" and long.passed == 0
+
+
+def test_a_right_answer_earns_patience(box):
+    """Before its first right answer a candidate has the floor, after it the sandbox's own limit."""
+    suite = box.expect("def f(n):\n    return n", "f", [(n,) for n in range(3)])
+    source = "import time\ndef f(n):\n    end = time.process_time() + 0.3 * (n == {})\n" \
+             "    while time.process_time() < end: pass\n    return n"
+
+    assert (suite.case_cpu_s, suite.proven_cpu_s) == (0.1, 0.5)
+    assert [result.verdict for result in box.grade([(source.format(slow), suite) for slow in (0, 1)])] == ["timeout", "pass"]
 
 
 def test_meter_reads_another_process():
@@ -368,6 +463,66 @@ def test_bad_reference_is_an_error(box, source, words):
     with pytest.raises(ReferenceFails, match=words) as failed:
         box.expect(source, "inc", [([1],), ([],)])
     assert failed.value.verdict in VERDICTS[1:]
+
+
+SORT = "def f(nums):\n    nums.sort()\n"
+# Tries to make the arguments look changed: builtins replaced, a list of its own, the caller's frame.
+LOOK = {
+    "pass": "def f(nums):\n    pass",
+    "clear": "def f(nums):\n    nums.clear()",
+    "return": "def f(nums):\n    return None",
+    "returns the answer": "def f(nums):\n    return sorted(nums)",
+    "rebinds": "def f(nums):\n    nums = sorted(nums)",
+    "half": "def f(nums):\n    nums[:1] = sorted(nums)[:1]",
+    "patched sort": "import builtins\nbuiltins.list = builtins.len = sorted\ndef f(nums):\n    pass",
+    "a liar inside": "class L(list):\n    __eq__ = lambda a, b: True\n    __iter__ = lambda a: iter(sorted(range(9)))\n"
+                     "def f(nums):\n    nums[:] = [L()]",
+    "frame": "import random\ndef f(nums):\n    random._os.sys._getframe(1).f_locals['arguments'] = [[1, 2, 3]]",
+    "forged without arguments": REACH + "def f(nums):\n    body = b'[\"value\",0,null]'\n"
+                                "    os.write(3, len(body).to_bytes(4, 'little') + body)",
+    "forged deep arguments": REACH + "def f(nums):\n    body = b'[\"value\",0,null,' + b'[' * 600 + b']' * 600 + b']'\n"
+                             "    os.write(3, len(body).to_bytes(4, 'little') + body); os._exit(0)",
+    "an endless list": "def f(nums):\n    nums.append(nums)",
+}
+
+
+@pytest.mark.parametrize("name", LOOK)
+def test_what_a_function_does_to_its_argument_is_its_answer(box, name):
+    """Where the reference answers in its argument, no program passes that does not; whoever does, passes."""
+    suite = box.expect(SORT, "f", [([3, 1, 2],), ([],), ([2, 1],)])
+
+    assert suite.expected == (None, None, None) and suite.arguments == ([[1, 2, 3]], [[]], [[1, 2]])
+    assert verdict(box, suite, LOOK[name]) in ("wrong_answer", "crash", "output_too_large")
+    assert verdict(box, suite, "def f(nums):\n    nums[:] = sorted(nums)") == "pass"
+
+
+def test_arguments_count_beside_an_answer(box):
+    """Both have to be right; sets, dicts and tuples within the arguments are compared by the same rules as answers."""
+    suite = box.expect("def f(a, b):\n    a.add(len(b))\n    b['x'] = (0.1 + 0.2,)\n    return len(a)", "f",
+                       [({5}, {}), (set(), {"y": 1})])
+
+    assert verdict(box, suite, "def f(a, b):\n    a |= {len(b)}\n    b.update(x=[0.3])\n    return len(a)") == "pass"
+    assert verdict(box, suite, "def f(a, b):\n    a |= {len(b)}\n    b.update(x=[0.3])\n    return 0") == "wrong_answer"
+    assert verdict(box, suite, "def f(a, b):\n    return len(a) + 1") == "wrong_answer"
+
+
+def test_arguments_are_sent_only_where_they_matter(box):
+    """A reference that leaves its arguments alone asks nothing of them; one that changes them may be told not to."""
+    plain = box.expect("def f(nums):\n    return len(nums), {1} & {*nums}", "f", [([1, 2],), ([],)])
+    spared = box.expect("def f(nums):\n    return nums.pop()", "f", [([1, 2],)], in_place=False)
+
+    assert plain.arguments is None is spared.arguments
+    assert verdict(box, plain, "def f(nums):\n    out = len(nums), {1} & {*nums}\n    nums.append(1)\n    return out") == "pass"
+    assert verdict(box, spared, "def f(nums):\n    return nums[-1]") == "pass"
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_suite_that_says_nothing_is_refused(box, in_place):
+    """With None for every answer and no argument changed, any function would pass."""
+    reference = "def f(nums):\n    sorted(nums)" if in_place else SORT
+    with pytest.raises(SandboxError, match="f: the reference returns None .* does nothing would pass"):
+        box.expect(reference, "f", [([2, 1],), ([],)], in_place)
+    assert box.expect("def f(n):\n    return n or None", "f", [(0,), (1,)]).expected == (None, 1)
 
 
 def test_a_suite_may_be_lenient_on_floats(box):
@@ -424,6 +579,18 @@ def test_equal_pairs_run_once(suite):
         assert server.forks == before + 2
 
 
+@pytest.mark.parametrize("source", [
+    "raise ValueError('\\ud800')", "raise type('E\\ud800', (Exception,), {})", "print('\\ud800')\nraise SystemExit('\\udfff')",
+    "def inc(nums):\n    return type('T\\ud800', (), {})()", "x = '\ud800'",
+    REACH + "body = b'[\"no_function\",\"\\\\ud800\"]'\nos.write(3, len(body).to_bytes(4, 'little') + body)",
+], ids=range(6))
+def test_texts_of_a_result_can_be_written(box, suite, source):
+    """Lone surrogates in what a candidate says arrive escaped, so that no log or terminal refuses them."""
+    result = box.grade([(source, suite)])[0]
+
+    assert result.verdict != "pass" and f"{result.detail}{result.stdout}".encode() and r"\ud" in result.detail
+
+
 def test_empty_batch_and_flags(box, suite):
     """An empty batch is fine; flags report suspicious names and blocked imports and never change the verdict."""
     source = "try:\n    import os\nexcept ImportError:\n    pass\nx = ().__class__.__subclasses__\ndef inc(nums):\n" + RIGHT
@@ -444,7 +611,8 @@ def test_printed_text_is_kept_short(box, suite):
 def test_server_killed_in_a_batch(suite):
     """A fork server that dies is replaced, its candidate runs again, and the batch finishes normally."""
     with Sandbox(workers=2) as box:
-        slow = "import time\ndef inc(nums):\n    time.sleep(0.05)\n" + RIGHT
+        slow = "import time\ndef inc(nums):\n    end = time.process_time() + 0.05\n" \
+               "    while time.process_time() < end: pass\n" + RIGHT
         jobs = [(f"{slow}# {i}", suite) for i in range(6)]
         old = box.server_pids()
         killer = threading.Timer(0.2, lambda: os.kill(old[0], signal.SIGKILL))

@@ -82,6 +82,7 @@ def run_candidate(job, stage):
     except BaseException as error:
         return send(["syntax_error", _describe(error)])
     try:
+        stage.begin(job["source"])
         exec(code, stage.namespace)
         call = stage.find(job["entry_point"])
         if call is None:
@@ -89,7 +90,10 @@ def run_candidate(job, stage):
         os.write(RESULT_FD, LOADED)
         for index, case in enumerate(job["cases"]):
             # Decoded just before the call, so that a candidate that changes its arguments cannot affect later cases.
-            send(["value", index, encode(call(*[decode(item) for item in json.loads(case)]))])
+            arguments = [decode(item) for item in json.loads(case)]
+            stage.begin_case()
+            answer = encode(call(*arguments))
+            send(["value", index, answer, encode(arguments)] if job["with_arguments"] else ["value", index, answer])
         send(["end", stage.printed(), stage.blocked])
     except MemoryError:
         raise  # reported by the caller, once the frames that hold the memory are gone
