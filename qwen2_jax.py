@@ -28,7 +28,9 @@ from model_config import ModelConfig, Spec, param_specs
 
 
 def load_params(tensor: Callable[[str], np.ndarray], cfg: ModelConfig, dtype) -> dict:
-    """Parameters from `tensor(name in the checkpoint)`, cast to dtype; ValueError lists every missing or misshapen tensor."""
+    """Parameters from `tensor(name in the checkpoint)`, cast to dtype.
+
+    ValueError lists every tensor that is missing, misshapen or not finite in dtype."""
     problems = []
 
     def get(spec):
@@ -38,13 +40,22 @@ def load_params(tensor: Callable[[str], np.ndarray], cfg: ModelConfig, dtype) ->
             return problems.append(f"{spec.name} is missing")
         if tuple(found.shape) != spec.shape:
             return problems.append(f"{spec.name} has shape {tuple(found.shape)}, the config wants {spec.shape}")
-        return jnp.asarray(np.ascontiguousarray(found.T if spec.transposed else found), dtype)
+        kept = jnp.asarray(np.ascontiguousarray(found.T if spec.transposed else found), dtype)
+        if not all_finite(kept):
+            problems.append(f"{spec.name} has values that are NaN, infinite or beyond the range of {kept.dtype}")
+        return kept
 
     params = jax.tree.map(get, param_specs(cfg), is_leaf=lambda leaf: isinstance(leaf, Spec))
     if problems:
-        raise ValueError(f"{len(problems)} tensors do not fit the config: " + "; ".join(problems[:12])
+        raise ValueError(f"{len(problems)} tensors cannot be used with this config: " + "; ".join(problems[:12])
                          + ("; ..." if len(problems) > 12 else ""))
     return params
+
+
+@jax.jit
+def all_finite(values):
+    """Whether no value is NaN or infinite; jitted, so that no array of flags is made."""
+    return jnp.isfinite(values).all()
 
 
 # ---- one layer -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,10 @@ class InputError(ValueError):
     """Unusable input; the text names the value, the limit and the way on."""
 
 
+class NotFinite(InputError):
+    """Loss, entropy or an adapter became NaN or infinite; the text says what and where."""
+
+
 def together(*calls) -> list:
     """The results of the calls, in order; one InputError with the texts of all that raise one."""
     results, problems = [], []

@@ -55,6 +55,8 @@ def write_merged(source: Source, adapter: dict, out: Path, dtype: str | None = N
 def _merged(source: Source, adapter: dict, name: str, dtype: np.dtype) -> np.ndarray:
     """One tensor, with the adapter's share if it has one, in dtype."""
     weight = source.tensors[name]
+    if not np.isfinite(weight).all():
+        raise InputError(f"{source.path}: {name} has values that are NaN or infinite: fetch the model again")
     if p := _adapted(adapter, name):
         delta_DE = np.asarray(p["a"]) @ np.asarray(p["b"])
         weight = weight.astype(np.float32) + np.float32(adapter["scale"]) * delta_DE.T

@@ -79,7 +79,7 @@ def shapes_without_weights(model: str) -> ModelConfig | None:
 
 
 def load(source: Source, dtype) -> Model:
-    """The model with its parameters in dtype; ModelError lists tensors that are missing, misshapen or unused."""
+    """The model with its parameters in dtype; ModelError lists tensors that are missing, misshapen, not finite or unused."""
     used = set()
 
     def tensor(name):

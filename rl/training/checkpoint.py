@@ -61,6 +61,12 @@ def save(run: Path, step: int, state: TrainState, *, seed: int, base_model: str,
     return final
 
 
+def remove(run: Path, step: int) -> None:
+    """Delete the checkpoint after `step` steps."""
+    _hide(checkpoints(run)[step])
+    _sweep(run / "checkpoints")
+
+
 def to_remove(done: list[int], keep_last: int, keep_every: int) -> list[int]:
     """The steps to remove: all but the last `keep_last` and the multiples of keep_every (0: none) above 0."""
     return [step for step in sorted(done)[:-keep_last] if not (keep_every and step and step % keep_every == 0)]

@@ -2,16 +2,18 @@
 
     progress = train(start(run, cfg, settings), model, prompts, grader, settings, context)
 
-What ends a run: STEPS done, MAX_HOURS over, a signal (saved first), or a first step in which nothing could be graded. Between any
+What ends a run: STEPS done, MAX_HOURS over, a signal (saved first), a first step in which nothing could be graded, or loss, entropy
+or adapter no longer finite (the last good state is saved; a gradient that is not finite only skips its update). Between any
 two steps the run is whole on the disk: state, step and cursor move together with the log, and a signal waits until they have.
 Not here: what one step does (step.py), the files (checkpoint.py, rl/run/log.py), what a command checks and prints around it."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rl.errors import InputError
+from rl.errors import InputError, NotFinite
 from rl.models.hub import hub_name
 from rl.rewards.base import GradedGroup, Grader
 from rl.run.log import RunLog
@@ -84,9 +86,9 @@ def train(progress: Progress, model, prompts: Sequence[Prompt], grader: Grader, 
     """Train on these prompts from `progress` on, to STEPS or the deadline; returns how far it came, saved.
 
     An interruption saves the last whole step first and is raised again. InputError where nothing could be graded in the first
-    step: what fails for every sample would fail all night."""
+    step, for what fails for every sample would fail all night, and where a step is not finite."""
     t, n, begun, done = settings.trainer, len(prompts), progress.step, checkpoint.steps(context.run)
-    saved = done[-1] if done else None
+    saved, good = done[-1] if done else None, progress  # good: the last that gave finite samples
     context.display.begin(progress.step)
     try:
         if saved is None:  # so that a kill at any later moment leaves something to go on with
@@ -95,6 +97,8 @@ def train(progress: Progress, model, prompts: Sequence[Prompt], grader: Grader, 
         while progress.step < t.steps and not (context.deadline and time.monotonic() >= context.deadline):
             chosen = [prompts[i] for i in next_tasks(n, progress.step, progress.cursor, settings, context.order)]
             state, groups, metrics = train_step(model, progress.state, chosen, grader, settings, progress.step)
+            good = progress
+            check_finite(metrics)
             if progress.step == begun:
                 check_graded(groups, context.run)
             with context.signals.held():
@@ -111,7 +115,29 @@ def train(progress: Progress, model, prompts: Sequence[Prompt], grader: Grader, 
         if saved != progress.step:
             save(progress, context.run, settings)
         raise
+    except NotFinite as error:
+        with context.signals.held():
+            folder = go_back(good, context.run, settings)
+        raise InputError(f"training ended after {progress.step} steps: {error}. The last good state is {folder}: start a new run "
+                         f"with LORA={folder} and a lower LEARNING_RATE, or with DTYPE=float32") from error
     return progress
+
+
+def check_finite(metrics: dict) -> None:
+    """NotFinite where the step's loss, entropy or adapter is NaN or infinite."""
+    for name in ("loss", "entropy", "lora_delta_norm"):
+        if not math.isfinite(value := metrics.get(name, 0.0)):
+            raise NotFinite(f"{name} is {value}")
+
+
+def go_back(good: Progress, run: Path, settings: Settings) -> Path:
+    """Make `good` the latest checkpoint, removing later ones, whose logits are not finite; returns its folder."""
+    for step in checkpoint.steps(run):
+        if step > good.step:
+            checkpoint.remove(run, step)
+    if good.step not in checkpoint.steps(run):
+        save(good, run, settings)
+    return checkpoint.checkpoints(run)[good.step]
 
 
 def check_graded(groups: Sequence[GradedGroup], run: Path) -> None:

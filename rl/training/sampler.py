@@ -17,7 +17,7 @@ import numpy as np
 from attention import NEVER, Decode
 from model_config import ModelConfig
 from qwen2_jax import head_logits, prefill, run_layers
-from rl.errors import InputError
+from rl.errors import InputError, NotFinite
 from rl.settings.declared import Settings
 
 PREFILL_BUCKET = 16  # prefill pads prompts to a multiple of this, so that little of its work is padding,
@@ -179,13 +179,17 @@ def take_rows(state: DecodeState, keep) -> DecodeState:
 
 
 def record(out: Rollouts, rows, was_done, block, start, until, stops):
-    """Write a block's tokens into the result, for rows that were live when the block began."""
+    """Write a block's tokens into the result, for rows that were live when the block began; NotFinite if their logits are not."""
     ids, logprobs, entropy = (np.asarray(part)[:, : until - start] for part in block)
     for i, row in enumerate(rows):
         if was_done[i]:
             continue
         hit = np.flatnonzero(np.isin(ids[i], stops))
         n = hit[0] + 1 if len(hit) else until - start
+        if not np.isfinite([logprobs[i, :n], entropy[i, :n]]).all():
+            at = start + int(np.argmin(np.isfinite(logprobs[i, :n]) & np.isfinite(entropy[i, :n]))) + 1
+            raise NotFinite(f"the model's logits are not finite at sampled token {at} of prompt {out.prompt_B[row] + 1}: model or "
+                            "adapter is damaged, was trained with too high a LEARNING_RATE, or exceeds the range of DTYPE")
         for target, values in ((out.ids_BT, ids), (out.logprobs_BT, logprobs), (out.entropy_BT, entropy)):
             target[row, start : start + n] = values[i, :n]
         out.length_B[row] = start + n

@@ -167,6 +167,8 @@ def _train_step(model, state: TrainState, prompts: Sequence[Prompt], grader, set
     for _ in range(settings.objective.updates_per_batch):
         state, metrics = update(model.params, state, packed, model.cfg, loss, optimiser, model.chat.vocab_used)
         passes.append(metrics)
+        if not math.isfinite(metrics["loss"]):  # the run ends here; no mean of inf and -inf
+            break
     updated = time.perf_counter()
     return state, batch.groups, {
         **step_metrics(batch.groups), **checked, **extra_metrics(batch, loss, settings),

@@ -183,6 +183,20 @@ def test_too_little_space_is_reported_before_anything_is_written(base, tmp_path,
     assert not any(tmp_path.iterdir())
 
 
+def test_a_base_that_is_not_finite_is_refused(base, tmp_path):
+    """NaN in a weight, adapted or not, is named instead of being copied."""
+    source = pretrained.resolve(str(base[0]))
+    for name in ("model.norm.weight", "model.layers.0.mlp.up_proj.weight"):
+        class Damaged(dict):
+            entries = source.tensors.entries
+
+        tensors = Damaged({key: source.tensors[key].copy() for key in source.tensors})
+        tensors[name].reshape(-1)[3] = np.nan
+        with pytest.raises(InputError, match=f"{name} has values that are NaN"):
+            export.write_merged(source._replace(tensors=tensors), base[2], tmp_path / "out")
+        assert not any(tmp_path.iterdir())
+
+
 def test_values_out_of_range_are_refused(base, tmp_path):
     """float16 ends at 65,504: the tensor is named instead of being written as infinity."""
     large = {**base[2], "scale": jnp.float32(1e6)}

@@ -207,3 +207,33 @@ def test_unreadable_adapters_are_refused(tmp_path, damage):
         path.write_bytes({"empty": b"", "torn": path.read_bytes()[:5000], "text": b"hello"}[damage])
     with pytest.raises(lora.AdapterError, match=path.name):
         lora.load(path, CFG)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("stored", ["npz", "peft", "peft float16", "npz float64"])
+def test_values_that_are_not_finite_are_refused(tmp_path, stored, value):
+    """One NaN or inf, in either format and any float type, is an error that names the tensor; so is 1e300, inf in float32."""
+    tensors, name = lora.to_peft(ADAPTER), "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight"
+    tensors = {key: array.astype(stored.split()[1]) if " " in stored else array for key, array in tensors.items()}
+    tensors[name] = tensors[name].copy()
+    tensors[name][0, 0] = 1e300 if stored.endswith("64") else value
+    lora.save_peft(tmp_path, ADAPTER, "base")
+    path = tmp_path / "a.npz" if stored.startswith("npz") else tmp_path
+    np.savez(tmp_path / "a.npz", scale=2.0, **tensors)
+    (tmp_path / "adapter_model.safetensors").write_bytes(save(tensors))
+    with pytest.raises(lora.AdapterError, match=f"{path}.* not finite .*{name}"):
+        lora.load(path, CFG)
+
+
+@pytest.mark.parametrize("changes", [{"lora_alpha": float("nan")}, {"lora_alpha": float("inf")}, {"lora_alpha": "16"},
+                                     {"r": 0}, {"r": -4}, {"r": 2.5}, {"r": float("nan")}, {"lora_alpha": 1e300}], ids=str)
+def test_a_rank_or_alpha_that_gives_no_scale_is_refused(tmp_path, changes):
+    """alpha / r has to be a finite number, in a PEFT folder and in an .npz."""
+    lora.save_peft(tmp_path, ADAPTER, "base")
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(lora.AdapterError, match="r = .*lora_alpha = "):
+        lora.load(tmp_path, CFG)
+    np.savez(tmp_path / "a.npz", scale=np.nan, **lora.to_peft(ADAPTER))
+    with pytest.raises(lora.AdapterError, match="scale"):
+        lora.load(tmp_path / "a.npz", CFG)

@@ -3,6 +3,7 @@
 Whole runs through it, resumed and killed: test_train.py, test_kill.py, test_grpo_proof.py."""
 
 import json
+import math
 import shutil
 import signal
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from rl.errors import InputError
+from rl.errors import InputError, NotFinite
 from rl.rewards.base import GradedGroup
 from rl.run.files import read_rows
 from rl.run.log import RunLog
@@ -54,13 +55,13 @@ class Loop:
 
     def __init__(self, run, monkeypatch, **values):
         self.run, self.settings, self.patch = run, settings(**values), monkeypatch
-        self.chosen, self.told, self.act = [], Told(), lambda step: None
+        self.chosen, self.told, self.act, self.metrics = [], Told(), lambda step: None, lambda step: {}
 
     def train_step(self, model, state, prompts, grader, settings, step):
         self.act(step)
         self.chosen.append(list(prompts))
         groups = [GradedGroup(f"t{prompt}", [], [sample()] * 3) for prompt in prompts[:2]]
-        return state._replace(updates=state.updates + 1), groups, {"step_time": 1.0, "reward": 0.5}
+        return state._replace(updates=state.updates + 1), groups, {"step_time": 1.0, "reward": 0.5, **self.metrics(step)}
 
     def train(self, signals, evaluation=None, deadline=0.0):
         self.patch.setattr(training_run, "train_step", self.train_step)
@@ -97,6 +98,43 @@ def test_a_first_step_that_cannot_be_graded_ends_the_run(loop, tmp_path, monkeyp
                 assert not read_rows(tmp_path / "metrics.jsonl") and checkpoint.steps(tmp_path) == [0]
             else:
                 assert made.train(signals).step == 2
+
+
+@pytest.mark.parametrize("name, value", [("loss", math.nan), ("loss", -math.inf), ("entropy", math.nan), ("entropy", math.inf),
+                                         ("lora_delta_norm", math.inf)])
+def test_a_step_that_is_not_finite_ends_the_run(loop, tmp_path, name, value):
+    """It is not logged; the reason names step and value; the state before it is the latest checkpoint, whatever SAVE_EVERY says."""
+    made = loop(steps=5, save_every=100)
+    made.metrics = lambda step: {name: value} if step == 3 else {"loss": 0.1, "entropy": 0.2, "grad_norm": math.inf}
+    with Signals() as signals, pytest.raises(InputError, match=rf"after 3 steps.*{name} is {value}.*step_00003"):
+        made.train(signals)
+
+    assert checkpoint.steps(tmp_path)[-1] == 3 and [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3]
+    assert int(start(tmp_path, small_model.CFG, made.settings).state.updates) == 3
+
+
+@pytest.mark.parametrize("where", ["sampling", "evaluation"])
+def test_a_state_whose_logits_are_not_finite_is_no_checkpoint(loop, tmp_path, where):
+    """Found in the step or the evaluation after the update that broke it, when it may be saved: the state before is kept."""
+    def broken(*_):
+        raise NotFinite("the logits are not finite")
+    made = loop(steps=5, save_every=1, keep_last=1, keep_every=3)
+    made.act = lambda step: broken() if step == 3 and where == "sampling" else None
+    evaluation = SimpleNamespace(due=lambda step: step == 3 and where == "evaluation", of=broken)
+    with Signals() as signals, pytest.raises(InputError, match="after 3 steps: the logits.*step_00002"):
+        made.train(signals, evaluation)
+
+    assert checkpoint.steps(tmp_path) == [2] and int(start(tmp_path, small_model.CFG, made.settings).state.updates) == 2
+
+
+def test_a_run_that_starts_with_logits_that_are_not_finite(loop, tmp_path):
+    """The first step has no state before it: what the run began with stays."""
+    made = loop(steps=5)
+    made.act = lambda step: (_ for _ in ()).throw(NotFinite("the logits are not finite"))
+    with Signals() as signals, pytest.raises(InputError, match="after 0 steps: the logits.*DTYPE=float32"):
+        made.train(signals)
+
+    assert checkpoint.steps(tmp_path) == [0]
 
 
 def test_each_step_has_its_tasks_is_written_and_told(loop, tmp_path):

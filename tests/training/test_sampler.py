@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qwen2_jax import forward
-from rl.errors import InputError
+from rl.errors import InputError, NotFinite
 from rl.training.sampler import (
     SamplingParams,
     decode_block,
@@ -52,6 +52,19 @@ def test_greedy_equals_argmax_of_the_uncached_forward():
             assert row.max() - row[token] < 1e-4
 
     assert flips == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("where", ["base", "adapter"])
+def test_logits_that_are_not_finite_are_an_error(where, temperature):
+    """Probes, evaluations, questions and training all sample here: the reason, before any id is decoded."""
+    model, adapter = small_model.model(), small_model.adapter()
+    if where == "base":
+        model.params["norm"] = model.params["norm"] * 1e38
+    else:
+        adapter = {**adapter, "scale": jnp.float32(1e38)}
+    with pytest.raises(NotFinite, match="logits are not finite at sampled token 1 of prompt 1: .*DTYPE"):
+        run(model=model, adapter=adapter, temperature=temperature)
 
 
 @pytest.mark.known_bug(8)
