@@ -174,18 +174,19 @@ def predict(work: Work, families: list[Family]) -> int:
         document, digest = read_predictions(path)
         predicted = check_experiment(document, path, weights=weights, package=work.package, settings=work.settings,
                                      families=[family.text for family in families])
-        print(f"{path} was written at {document['time']} and stays as it is:", *map(prediction_line, predicted), sep="\n")
+        print(f"{path} was written at {document['written_at']} and stays as it is:", *map(prediction_line, predicted), sep="\n")
     else:
         key = predictions.experiment_key(work.settings, weights, work.package)
         predicted = [load_or_make(work.folder(family) / "prediction.json", key, make=partial(predict_family, work, family),
                                   read=Prediction.from_entry) for family in families]
-        about = {"time": datetime.datetime.now().isoformat(timespec="seconds"), "git": command.git_revision(),
-                 "model": work.model.name, "weights": weights, "package": work.package}
+        about = {"written_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+                 "git": command.git_revision(), "model": work.model.name, "weights": weights, "package": work.package}
         digest = write_predictions(work.out, about, work.settings, predicted)
     if all(prediction.refused for prediction in predicted):
         print(f"\n{path}, SHA-256 {digest}; every family is refused, so there is nothing to train")
         return NOTHING_DONE
-    print(f"\n{path}, SHA-256 {digest}; to train, start again with the same settings without --predict-only")
+    print(f"\n{path}, SHA-256 {digest}: keep a copy where nobody can change it, results.json will name it too; to train, start "
+          "again with the same settings without --predict-only")
     return 0
 
 
@@ -217,7 +218,7 @@ def train_and_compare(work: Work, families: list[Family], document: dict, digest
     predicted = check_experiment(document, predictions_path(work.settings), settings=work.settings, package=work.package,
                                  weights=predictions.fingerprint(work.model.params), families=[one.text for one in families])
     every, results, failed = predictions_in(document), read_results(work.out, digest), {}
-    print(f"{'predictions':>15}: {document['time']}, SHA-256 {digest}", flush=True)
+    print(f"{'predictions':>15}: {document['written_at']}, SHA-256 {digest}", flush=True)
     command.write_config(work.out, work.loaded, work.package)
     deadline = deadline_after(work.settings.trainer.max_hours)
     for family, prediction in zip(families, predicted, strict=True):

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl.evaluation.stats import Gain
 from rl.pages.curves import Curve, Line, draw
 from rl.pages.markup import SHEET, Html, element, joined
 from rl.pages.report_page import POLICY, Change, dumbbells, gain_cell, table
 from rl.proof.forecast import resolution
 from rl.proof.predictions import MEASURES, Prediction
-from rl.proof.results import CURVE, Results, calibration, tallies, unscorable_text
+from rl.proof.results import CURVE, Results, arms_of, calibration, gain_in, tallies, unscorable_text
 from rl.run.files import write_aside
 
 TITLE = "Can one predict what GRPO will improve?"
@@ -49,16 +48,15 @@ def outcomes(results: Sequence[dict]) -> Html | None:
         return None
     lines = []
     for result in results:
-        arms, mark = result["arms"], " (farmable)" if result["audit"]["farmable"] else ""
-        control = arms.get("control")
+        mark = " (farmable)" if result["audit"]["farmable"] else ""
         lines.append((result["family"] + mark, "improves" if result["forecast"]["improves"] else "does not", result["verdict"],
-                      _gain(arms["trained"]["outcome"]), *[_gain(arms["trained"][name]) for name in MEASURES[1:]],
-                      _gain(control["outcome"]) if control else "-", unscorable_text(result["answers"]) or "-"))
+                      _gain(result), *[_gain(result[name]) for name in MEASURES[1:]],
+                      _gain(result["control"]) if "control" in result else "-", unscorable_text(result["answers"]) or "-"))
     tasks = results[0]["tasks"]
     note = (f"Score: the family's own, of stripped greedy answers to {tasks} held-out questions, with paired 95 % intervals. A "
             f"gain below {resolution(tasks):.3f} is undecided, unless the interval ends below that.")
-    changes = [Change(result["family"], before=result["arms"]["trained"]["outcome"]["before"],
-                      after=result["arms"]["trained"]["outcome"]["after"], mark=result["verdict"]) for result in results]
+    changes = [Change(result["family"], before=result["before"], after=result["after"], mark=result["verdict"])
+               for result in results]
     return joined(table(("Prediction and outcome", note),
                         ("", "predicted", "verdict", "score", "strict", "lenient", "control arm, score", "unscorable, worth 0"),
                         lines, "text"),
@@ -67,7 +65,7 @@ def outcomes(results: Sequence[dict]) -> Html | None:
 
 def _gain(part: dict) -> Html:
     """The values before and after, and the gain."""
-    return joined(element("span", f"{part['before']:.3f} \u2192 {part['after']:.3f}"), " ", gain_cell(Gain(**part["gain"])))
+    return joined(element("span", f"{part['before']:.3f} \u2192 {part['after']:.3f}"), " ", gain_cell(gain_in(part)))
 
 
 def not_done(results: Results) -> Html | None:
@@ -90,7 +88,7 @@ def rules(results: Sequence[dict]) -> Html | None:
 def calibration_table(predictions: Sequence[Prediction], results: Sequence[dict]) -> Html | None:
     """Each prediction's figures beside the gain; None before the first family is done."""
     lines = [(line.family, *(f"{number:.3f}" for number in (line.pass_1, line.mean, line.signal, line.spread)), line.predicted,
-              *(gain_cell(Gain(**gain)) if gain else "-" for gain in (line.gain, line.control)), line.verdict)
+              *(gain_cell(gain) if gain else "-" for gain in (line.gain, line.control)), line.verdict)
              for line in calibration(predictions, results)]
     return table(("Calibration", "Figures from before training, beside the gain of the score; most signal first."),
                  ("", "pass@1", "mean", "signal", "p(1-p)", "predicted", "gain", "gain of the control arm", "verdict"), lines,
@@ -115,13 +113,13 @@ def forecasts(predictions: Sequence[Prediction]) -> Html | None:
 
 def family_section(result: dict) -> Html:
     """One family's curves and its first answers."""
-    rows = []
-    for step_of_each in zip(*(arm["curve"] for arm in result["arms"].values()), strict=False):
-        arms = dict(zip(result["arms"], step_of_each, strict=True))
-        rows.append({"step": step_of_each[0]["step"]} | {f"{name} {metric}": row[metric] for name, row in arms.items()
+    rows, arms = [], arms_of(result)
+    for step_of_each in zip(*(arm["reward_curve"] for arm in arms.values()), strict=False):
+        named = zip(arms, step_of_each, strict=True)
+        rows.append({"step": step_of_each[0]["step"]} | {f"{name} {metric}": row[metric] for name, row in named
                                                          for metric in CURVE[1:]})
     pictures = [element("figure", svg) for curve in CURVES if rows and (svg := draw(curve, rows))]
-    minutes = ", ".join(f"{name} {arm['minutes']:.0f} min" for name, arm in result["arms"].items())
+    minutes = ", ".join(f"{name} {arm['minutes']:.0f} min" for name, arm in arms.items())
     head = ("question", "its answer", *result["answers"])
     lines = [(row["question"], row["gold"], *(f"{row[side]}  ({row[f'{side} score']:.2f})" for side in result["answers"]))
              for row in result["examples"]]

@@ -1,13 +1,16 @@
 """The file of predictions: for which model and settings they were made, and a digest that proves they have not changed since.
 
-    OUT/predictions.json      rule, model, settings, and a forecast and an audit for each family
+    OUT/predictions.json      written_at, model, rule, settings, and a forecast and an audit for each family
     OUT/predictions.sha256    its digest in the format of sha256sum: `sha256sum -c predictions.sha256`
 
-Training needs both files. It refuses to start if they disagree, or if its model or settings are not those of the predictions.
-Settings in FREE may differ: they affect memory, speed and paths, but no result."""
+Training needs both files. It refuses to start if they disagree, if a forecast is not what its own scores give, or if its model
+or settings are not those of the predictions. Settings in FREE may differ: they affect memory, speed and paths, but no result.
+Whoever can write to OUT can change both files: the digest is printed, so that it can be kept elsewhere, and results.json names
+it."""
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +23,7 @@ from rl.registry import nearest
 from rl.run.files import jsonable, write_aside
 from rl.settings.declared import FIXED, LEAVES, RETIRED, Settings, text_of, values_of
 
-FORMAT = "predictions 1"
+FORMAT, OLD_FORMAT = "predictions 2", "predictions 1"
 NAME, DIGEST = "predictions.json", "predictions.sha256"
 # FAMILIES and CONTROL_ARM: which of the predicted families to train may be chosen later, and neither changes a trained result.
 # MODEL is identified by its weights, the questions by package and family; older files name provider and objective differently.
@@ -30,9 +33,12 @@ FREE = {name for name, setting in (LEAVES | RETIRED).items() if setting.section 
     "families", "predictions", "control_arm", "max_hours", "remat", "update_samples", "memory_gb", "attention", "logit_chunk",
     "decode_block", "max_prompt_tokens", "model", "tasks", "combine"}
 # Required fields of the document beside its format, and of each audit.
-DOCUMENT_FIELDS = {"time": str, "model": str, "weights": str, "package": str, "rule": dict, "settings": dict, "families": list}
+DOCUMENT_FIELDS = {"written_at": str, "model": str, "weights": str, "package": str, "rule": dict, "settings": dict,
+                   "predictions": list}
 AUDIT_FIELDS = {"farmable": bool, "policy": str, "floor": int | float}
 MEASURES = ("score", "strict", "lenient")
+FORECAST_NAMES = {"pass_1": "pass@1", "pass_k": "pass@k", "signal": "grpo_signal"}    # of Forecast's fields in JSON
+OLD_NAMES = {"time": "written_at", "families": "predictions"}    # the names in OLD_FORMAT
 
 
 class Prediction(NamedTuple):
@@ -61,6 +67,21 @@ class Prediction(NamedTuple):
         for name in () if prediction.refused else MEASURES:
             make_forecast(prediction.scores[name])    # raises if the scores are malformed
         return prediction
+
+    def entry(self) -> dict:
+        """The prediction as predictions.json has it, with its forecast."""
+        return {"family": self.family, "refused": self.refused, **({} if self.refused else forecast_entry(self.forecast)),
+                "unscorable": self.unscorable, "audit": self.audit, "scores": self.scores}
+
+
+def forecast_entry(forecast: Forecast) -> dict:
+    """A forecast by its names in JSON."""
+    return renamed(forecast._asdict(), FORECAST_NAMES)
+
+
+def renamed(row: dict, names: dict[str, str]) -> dict:
+    """The row with some of its keys renamed."""
+    return {names.get(name, name): value for name, value in row.items()}
 
 
 def missing_fields(row: dict, fields: dict) -> str:
@@ -101,9 +122,9 @@ def experiment_key(settings: Settings, weights: str, package: str) -> str:
 
 
 def write_predictions(out: Path, about: dict, settings: Settings, predictions: list[Prediction]) -> str:
-    """Write both files, the digest last; returns the digest. about: time, model, weights, package and other facts."""
-    entries = [found._asdict() | ({} if found.refused else {"forecast": found.forecast._asdict()}) for found in predictions]
-    document = {"format": FORMAT, **about, "rule": rule_constants(), "settings": bound_settings(settings), "families": entries}
+    """Write both files, the digest last; returns the digest. about: written_at, model, weights, package and other facts."""
+    document = {"format": FORMAT, **about, "rule": rule_constants(), "settings": bound_settings(settings),
+                "predictions": [found.entry() for found in predictions]}
     data = json.dumps(jsonable(document), indent=1, allow_nan=False).encode() + b"\n"
     digest = hashlib.sha256(data).hexdigest()
     write_aside(out / NAME, data)
@@ -112,7 +133,9 @@ def write_predictions(out: Path, about: dict, settings: Settings, predictions: l
 
 
 def read_predictions(path: Path) -> tuple[dict, str]:
-    """(document, digest) of predictions that are unchanged since they were written; otherwise an InputError."""
+    """(document, digest) of predictions that are unchanged since they were written; otherwise an InputError.
+
+    A document of OLD_FORMAT is returned with today's names."""
     digest_file = path.parent / DIGEST
     try:
         data = path.read_bytes()
@@ -135,22 +158,56 @@ def read_predictions(path: Path) -> tuple[dict, str]:
         document = json.loads(data)
     except ValueError as error:
         raise InputError(f"{path}: not JSON ({error}); predict again into another folder") from error
+    if isinstance(document, dict) and document.get("format") == OLD_FORMAT:
+        document = renamed(document, OLD_NAMES) | {"format": FORMAT}
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"{path}: not {FORMAT!r}; predict again into another folder")
     if missing := missing_fields(document, DOCUMENT_FIELDS):
         raise InputError(f"{path}: its digest fits, but it lacks {missing}; predict again into another folder")
-    for number, entry in enumerate(document["families"], 1):
+    for number, entry in enumerate(document["predictions"], 1):
         try:
-            Prediction.from_entry(entry)
+            prediction = Prediction.from_entry(entry)
+            # A forecast by another rule is refused by check_experiment.
+            wrong = contradictions(prediction, entry, same_rule=document["rule"] == rule_constants())
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: its digest fits, but its family {number} is not a prediction ({error!r}); predict again "
                              "into another folder") from error
+        if wrong:
+            raise InputError(f"{path}: its digest fits, but it contradicts itself about {prediction.family}: {'; '.join(wrong)}. "
+                             "Restore the original; predictions that were changed afterwards prove nothing")
     return document, digest
+
+
+def contradictions(prediction: Prediction, entry: dict, same_rule: bool = True) -> list[str]:
+    """Where an entry of predictions.json says something else than its own scores and audit give."""
+    wrong, refusal = [], prediction.audit.get("refusal", prediction.refused)    # older audits have none
+    if prediction.refused != refusal:
+        wrong.append(f"refused is {prediction.refused!r}, by its audit {refusal!r}")
+    if prediction.refused:
+        return wrong + ["it is refused, but has scores"] * bool(prediction.scores)
+    sizes = {name: [len(row) for row in prediction.scores[name]] for name in MEASURES}
+    if len(set(map(str, sizes.values()))) > 1:
+        wrong.append(f"{', '.join(MEASURES)} are not of the same samples")
+    zeros = sum(score == 0 for row in prediction.scores["score"] for score in row)
+    if not 0 <= prediction.unscorable <= zeros:
+        wrong.append(f"unscorable is {prediction.unscorable}, but {zeros} samples have score 0")
+    stored = renamed(entry.get("forecast", entry), FORECAST_NAMES)    # a part of its own in OLD_FORMAT
+    for name, value in forecast_entry(prediction.forecast).items():
+        follows = same_rule or name not in ("improves", "reason")
+        if follows and not _equal(stored.get(name), value):
+            wrong.append(f"{name} is {stored.get(name)!r}, by its scores {value!r}")
+    return wrong
+
+
+def _equal(stored, value):
+    if isinstance(value, float):
+        return isinstance(stored, int | float) and math.isclose(stored, value, abs_tol=1e-9)
+    return stored == value and type(stored) is type(value)
 
 
 def predictions_in(document: dict) -> list[Prediction]:
     """All predictions of a document, in order."""
-    return [Prediction.from_entry(entry) for entry in document["families"]]
+    return [Prediction.from_entry(entry) for entry in document["predictions"]]
 
 
 def check_experiment(document: dict, path: Path, *, weights: str, package: str, settings: Settings,

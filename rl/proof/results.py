@@ -12,11 +12,11 @@ from typing import NamedTuple
 from rl.errors import InputError
 from rl.evaluation.stats import Gain, paired_bootstrap
 from rl.proof.forecast import Forecast, Outcome, Tally, outcome_of, resolution, tally, verdict
-from rl.proof.predictions import MEASURES, Prediction, missing_fields
+from rl.proof.predictions import FORECAST_NAMES, MEASURES, Prediction, forecast_entry, missing_fields, renamed
 from rl.rewards.gym.client import UNSCORABLE
 from rl.run.files import jsonable, write_aside
 
-FORMAT = "results 1"
+FORMAT, OLD_FORMAT = "results 2", "results 1"
 EXAMPLES = 5
 ANSWER_FIELDS = {"seed": int, "question": str, "answer": str, **dict.fromkeys(MEASURES, int | float)}
 CURVE = ("step", "reward", "rewards/strict/mean", "rewards/lenient/mean", "frac_reward_zero_std", "grad_norm", "entropy",
@@ -64,28 +64,46 @@ def family_result(prediction: Prediction, answers: dict[str, list[dict]], metric
     for arm, rows in metrics.items():
         sides = {name: [[row[name] for row in side] for side in (before, answers[arm])] for name in MEASURES}
         outcome = outcome_of(*sides["score"])
-        arms[arm] = {"outcome": outcome._asdict() | {"gain": outcome.gain._asdict()},
+        arms[arm] = {**outcome._asdict(), "gain": gain_entry(outcome.gain),
                      **{name: gain_part(*sides[name]) for name in MEASURES[1:]},
                      "minutes": math.fsum(row["step_time"] for row in rows) / 60,
-                     "curve": [{name: row.get(name) for name in CURVE} for row in rows]}
-    trained = arm_outcome(arms["trained"])
-    result = {"family": prediction.family, "audit": prediction.audit, "forecast": forecast._asdict(), "tasks": len(before),
-              "held": trained.improved == forecast.improves, "arms": arms, "verdict": verdict(forecast.improves, trained),
+                     "reward_curve": [{name: row.get(name) for name in CURVE} for row in rows]}
+    trained = outcome_in(arms["trained"])
+    result = {"family": prediction.family, "audit": prediction.audit, "forecast": forecast_entry(forecast), "tasks": len(before),
+              "held": trained.improved == forecast.improves, "verdict": verdict(forecast.improves, trained), **arms["trained"],
               "answers": answers, "examples": examples_of(answers)}
     if "control" in arms:
-        result["over_control"] = gain_part(*([row["score"] for row in answers[arm]] for arm in ("control", "trained")))
+        over = gain_part(*([row["score"] for row in answers[arm]] for arm in ("control", "trained")))
+        result |= {"control": arms["control"], "over_control": over}
     return result
+
+
+def arms_of(result: dict) -> dict[str, dict]:
+    """The figures of each arm: those of the trained one are the result's own, beside the control arm's if there is one."""
+    return {"trained": result} | ({"control": result["control"]} if "control" in result else {})
 
 
 def gain_part(before: Sequence[float], after: Sequence[float]) -> dict:
     """Both means and the paired gain, as results.json has them."""
     return {"before": math.fsum(before) / len(before), "after": math.fsum(after) / len(after),
-            "gain": paired_bootstrap(before, after)._asdict()}
+            "gain": gain_entry(paired_bootstrap(before, after))}
 
 
-def arm_outcome(arm: dict) -> Outcome:
+def gain_entry(gain: Gain) -> dict:
+    """A gain as results.json has it."""
+    return {"value": gain.value, "ci95": [gain.low, gain.high], "p": gain.p}
+
+
+def gain_in(part: dict) -> Gain:
+    """The gain of a part of results.json."""
+    gain = part["gain"]
+    low, high = gain["ci95"]
+    return Gain(value=gain["value"], low=low, high=high, p=gain["p"])
+
+
+def outcome_in(arm: dict) -> Outcome:
     """The outcome of an arm of results.json."""
-    return Outcome(**arm["outcome"] | {"gain": Gain(**arm["outcome"]["gain"])})
+    return Outcome(**{name: arm[name] for name in Outcome._fields} | {"gain": gain_in(arm)})
 
 
 def examples_of(answers: dict[str, list[dict]]) -> list[dict]:
@@ -131,7 +149,9 @@ def read_results(out: Path, digest: str) -> Results:
         return Results({}, {})
     try:
         document = json.loads(path.read_bytes())
-        recorded = document["predictions"]
+        if document["format"] == OLD_FORMAT:
+            document = _from_old(document)
+        recorded = document["predictions_sha256"]
         results = Results(done={result["family"]: result for result in document["families"]},
                           not_done=dict(document.get("undone", {})))
         for result in results.done.values():    # both raise if a part is malformed
@@ -140,23 +160,44 @@ def read_results(out: Path, digest: str) -> Results:
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise InputError(f"{path} cannot be read ({error!r}): remove it; families that are done are added again by the command "
                          "that trained them") from error
-    if document.get("format") != FORMAT or recorded != digest:
+    if document["format"] != FORMAT or recorded != digest:
         raise InputError(f"{path} belongs to other predictions (SHA-256 {recorded}): choose another OUT, or remove it")
     return results
+
+
+def _from_old(document: dict) -> dict:
+    """A document of OLD_FORMAT in today's form."""
+    def part(old):
+        low, high = old["gain"]["low"], old["gain"]["high"]
+        return old | {"gain": {"value": old["gain"]["value"], "ci95": [low, high], "p": old["gain"]["p"]}}
+
+    def arm(old):
+        return {**part(old["outcome"]), **{name: part(old[name]) for name in MEASURES[1:]}, "minutes": old["minutes"],
+                "reward_curve": old["curve"]}
+
+    families = []
+    for old in document["families"]:
+        arms = {name: arm(figures) for name, figures in old["arms"].items()}
+        result = {name: value for name, value in old.items() if name != "arms"} | arms.pop("trained") | arms
+        result["forecast"] = renamed(old["forecast"], FORECAST_NAMES)
+        families.append(result | ({"over_control": part(old["over_control"])} if "over_control" in old else {}))
+    return renamed(document, {"predictions": "predictions_sha256"}) | {"format": FORMAT, "families": families}
 
 
 def write_results(out: Path, digest: str, predictions: Sequence[Prediction], results: Results) -> None:
     """Write results.json: every family that is done, why others are not, and how each rule did."""
     done = results.in_order(predictions)
-    document = {"format": FORMAT, "predictions": digest, "families": done,
+    rules = [line._asdict() | {"right": {"value": line.right.value, "ci95": line.right[1:]}} for line in tallies(done)]
+    document = {"format": FORMAT, "predictions_sha256": digest, "families": done,
                 "refused": {prediction.family: prediction.refused for prediction in predictions if prediction.refused},
-                "undone": results.not_done, "rules": [line._asdict() | {"right": line.right._asdict()} for line in tallies(done)]}
+                "undone": results.not_done, "rules": rules}
     write_aside(out / "results.json", json.dumps(jsonable(document), indent=1, allow_nan=False).encode() + b"\n")
 
 
 def tallies(results: Sequence[dict]) -> list[Tally]:
     """Each rule against the outcomes."""
-    return tally([(Forecast(**result["forecast"]), arm_outcome(result["arms"]["trained"])) for result in results])
+    fields = {name: field for field, name in FORECAST_NAMES.items()}
+    return tally([(Forecast(**renamed(result["forecast"], fields)), outcome_in(result)) for result in results])
 
 
 class Calibration(NamedTuple):
@@ -168,8 +209,8 @@ class Calibration(NamedTuple):
     signal: float
     spread: float            # pass@1 (1 - pass@1)
     predicted: str
-    gain: dict | None        # of the score; None if not trained
-    control: dict | None     # the control arm's
+    gain: Gain | None        # of the score; None if not trained
+    control: Gain | None     # the control arm's
     verdict: str             # "-" if not trained
 
 
@@ -178,12 +219,12 @@ def calibration(predictions: Sequence[Prediction], results: Sequence[dict]) -> l
     done, lines = {result["family"]: result for result in results}, []
     for prediction in predictions:
         if not prediction.refused:
-            forecast, result = prediction.forecast, done.get(prediction.family, {"arms": {}, "verdict": "-"})
-            gains = {arm: part["outcome"]["gain"] for arm, part in result["arms"].items()}
+            forecast, result = prediction.forecast, done.get(prediction.family)
+            gains = {arm: gain_in(part) for arm, part in arms_of(result).items()} if result else {}
             lines.append(Calibration(
                 family=prediction.family, pass_1=forecast.pass_1, mean=forecast.mean, signal=forecast.signal,
                 spread=forecast.pass_1 * (1 - forecast.pass_1), predicted="improves" if forecast.improves else "does not",
-                gain=gains.get("trained"), control=gains.get("control"), verdict=result["verdict"]))
+                gain=gains.get("trained"), control=gains.get("control"), verdict=result["verdict"] if result else "-"))
     return sorted(lines, key=lambda line: (-line.signal, -line.mean, line.family))
 
 
@@ -204,14 +245,14 @@ def prediction_line(prediction: Prediction) -> str:
 
 def result_text(result: dict) -> str:
     """One family's prediction and outcome."""
-    outcome, least = arm_outcome(result["arms"]["trained"]), resolution(result["tasks"])
+    outcome, least = outcome_in(result), resolution(result["tasks"])
     predicted = "improves" if result["forecast"]["improves"] else f"does not ({result['forecast']['reason']})"
     lines = [f"{result['family']}: predicted {predicted}; {result['verdict'].upper()}{farmable_text(result['audit'])}"]
-    for arm, part in result["arms"].items():
-        lines += [f"  {arm:<8} {name:<8} {side['before']:.3f} -> {side['after']:.3f}  {gain_text(side['gain'])}"
-                  for name, side in (("score", part["outcome"]), *((name, part[name]) for name in MEASURES[1:]))]
+    for arm, part in arms_of(result).items():
+        lines += [f"  {arm:<8} {name:<8} {side['before']:.3f} -> {side['after']:.3f}  {gain_text(gain_in(side))}"
+                  for name, side in (("score", part), *((name, part[name]) for name in MEASURES[1:]))]
     if "over_control" in result:
-        lines.append(f"  trained over control       {gain_text(result['over_control']['gain'])}")
+        lines.append(f"  trained over control       {gain_text(gain_in(result['over_control']))}")
     if counts := unscorable_text(result["answers"]):
         lines.append(f"  answers that could not be scored, each worth 0: {counts}")
     if not outcome.decided:
@@ -226,9 +267,9 @@ def farmable_text(audit: dict) -> str:
     return f" FARMABLE: {audit['policy']} earns {audit['floor']:.2f}" if audit["farmable"] else ""
 
 
-def gain_text(gain: dict) -> str:
+def gain_text(gain: Gain) -> str:
     """A gain with its interval and p-value."""
-    return f"{gain['value']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]  p {gain['p']:.4f}"
+    return f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]  p {gain.p:.4f}"
 
 
 def rules_text(results: Sequence[dict]) -> str:

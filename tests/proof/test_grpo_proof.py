@@ -1,5 +1,6 @@
 """grpo_proof.py as a command: what it refuses, and both commands from end to end, tampered with, killed and resumed."""
 
+import datetime
 import json
 import math
 import os
@@ -185,7 +186,7 @@ class WithoutModel:
         monkeypatch.setattr(grpo_proof, "train_and_measure", self.train_and_measure)
         self.out, self.failing, self.after = out, {}, {}
         self.loaded, _ = grpo_proof.parse_arguments([])
-        about = {"time": "2026-01-01", "git": "g", "model": "m", "weights": "w", "package": "reasoning-gym 1"}
+        about = {"written_at": "2026-01-01", "git": "g", "model": "m", "weights": "w", "package": "reasoning-gym 1"}
         entries = [prediction(name, "no gold" * (name in bad)) for name in names]
         predictions.write_predictions(out, about, self.loaded.settings, entries)
 
@@ -224,14 +225,14 @@ def test_families_may_be_trained_one_after_another(monkeypatch, tmp_path):
     trainer.after["gcd"] = 1.0
     _, results, _ = trainer.run("gcd")
     assert names_of(results) == ["chain_sum", "gcd"]
-    assert [part["arms"]["trained"]["outcome"]["after"] for part in results["families"]] == [0.0, 1.0]
+    assert [part["after"] for part in results["families"]] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("change, words", [
-    (lambda text: text.replace('"predictions": "', '"predictions": "0'), "belongs to other predictions"),
-    (lambda text: text.replace('"results 1"', '"results 9"'), "belongs to other predictions"),
+    (lambda text: text.replace('"predictions_sha256": "', '"predictions_sha256": "0'), "belongs to other predictions"),
+    (lambda text: text.replace('"results 2"', '"results 9"'), "belongs to other predictions"),
     (lambda text: text.replace('"verdict": "undecided"', '"verdict": null'), "cannot be read"),
-    (lambda text: text.replace('"outcome"', '"income"'), "cannot be read"), (lambda text: text[:99], "cannot be read"),
+    (lambda text: text.replace('"ci95"', '"ci90"'), "cannot be read"), (lambda text: text[:99], "cannot be read"),
     (lambda text: "[]", "cannot be read")])
 def test_results_of_other_predictions_are_not_overwritten(monkeypatch, tmp_path, change, words):
     """Such a results.json, or one that cannot be read, is an error before anything is trained."""
@@ -318,13 +319,16 @@ def test_predicting_only_refused_families_ends_with_2(monkeypatch, tmp_path, cap
     assert grpo_proof.predict(work, [Family("gcd")]) == 2    # also if they already exist
 
 
-def test_lost_digests_are_written_again(monkeypatch, tmp_path):
-    """Without predictions.sha256 the error names the file to remove; then both are written again, without sampling."""
+def test_lost_digests_are_written_again(monkeypatch, tmp_path, capsys):
+    """The output names the digest; without its file the error names what to remove; then both are made without sampling."""
     made = []
     monkeypatch.setattr(predictions, "fingerprint", lambda params: "w")
     monkeypatch.setattr(grpo_proof, "predict_family", lambda work, family: made.append(1) or prediction(family.text)._asdict())
     work = work_in(tmp_path)
     assert grpo_proof.predict(work, [Family("gcd")]) == 0
+    document, digest = predictions.read_predictions(tmp_path / "predictions.json")
+    assert datetime.datetime.fromisoformat(document["written_at"]).utcoffset() is not None, "without its time zone"
+    assert f"SHA-256 {digest}: keep a copy" in capsys.readouterr().out
     (tmp_path / "predictions.sha256").unlink()
     with pytest.raises(InputError, match="remove .*predictions.json and start with --predict-only"):
         grpo_proof.predict(work, [Family("gcd")])
@@ -372,14 +376,14 @@ def test_both_commands(whole):
 
     assert subprocess.run(["sha256sum", "-c", "predictions.sha256"], cwd=out, capture_output=True).returncode == 0
     digest = (out / "predictions.sha256").read_text().split()[0]
-    assert digest in first and digest in second and results["predictions"] == digest
+    assert digest in first and digest in second and results["predictions_sha256"] == digest
     assert [family["family"] for family in results["families"]] == ["propositional_logic", "chain_sum"]
     for family in results["families"]:
         assert family["verdict"] in ("held", "did not hold", "undecided")
-        assert set(family["arms"]) == {"trained", "control"} and set(family["answers"]) == {"before", "trained", "control"}
+        assert "control" in family and set(family["answers"]) == {"before", "trained", "control"}
         assert [row["seed"] for row in family["answers"]["trained"]] == list(range(100_000, 100_006))
-        assert [row["step"] for row in family["arms"]["trained"]["curve"]] == [1, 2, 3, 4]
-    learnt = results["families"][0]["arms"]["trained"]["curve"]
+        assert [row["step"] for row in family["reward_curve"]] == [1, 2, 3, 4]
+    learnt = results["families"][0]["reward_curve"]
     assert any(row["grad_norm"] > 0 for row in learnt), "no step had a gradient"
     assert results["families"][0]["audit"]["farmable"] and "FARMABLE" in second
     assert "<svg" in (out / "report.html").read_text()
@@ -428,7 +432,7 @@ def test_a_run_that_was_stopped_goes_on(whole, tiny_model, tmp_path, kill, code)
     def lasting(folder):
         document = json.loads((folder / "results.json").read_text())
         for family in document["families"]:
-            for arm in family["arms"].values():
+            for arm in (family, family["control"]):
                 arm.pop("minutes")
         return document
     assert lasting(out) == lasting(whole[0])
@@ -456,7 +460,7 @@ def test_the_control_arm_can_be_left_out(whole, tiny_model, tmp_path):
     (alone,) = json.loads((tmp_path / "results.json").read_text())["families"]
     beside = json.loads((whole[0] / "results.json").read_text())["families"][1]
 
-    assert set(alone["arms"]) == {"trained"} and alone["answers"]["trained"] == beside["answers"]["trained"]
+    assert "control" not in alone and alone["answers"]["trained"] == beside["answers"]["trained"]
 
 
 @pytest.mark.slow

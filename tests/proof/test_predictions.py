@@ -17,7 +17,7 @@ AUDIT = {"gold": 1.0, "floor": 0.1, "floor_strict": 0.0, "policy": "'1'", "farma
 SCORES = {"score": [[1.0, 0.0], [0.0, 0.0]], "strict": [[1, 0], [0, 0]], "lenient": [[1, 0], [1, 0]]}
 ENTRIES = [Prediction("chain_sum", AUDIT, "", SCORES),
            Prediction("broken", AUDIT, "its own gold answer scores 0.5", {})]
-ABOUT = {"time": "2026-01-01T00:00:00", "model": "m", "weights": "abc", "package": "reasoning-gym 1"}
+ABOUT = {"written_at": "2026-01-01T00:00:00+00:00", "model": "m", "weights": "abc", "package": "reasoning-gym 1"}
 
 
 @pytest.fixture
@@ -35,8 +35,12 @@ def check(out, settings=None, weights="abc", package="reasoning-gym 1", families
 def test_they_come_back_as_written(out):
     """The entries are read back unchanged, and the forecast in the file is the one that its scores give."""
     assert check(out, families=("chain_sum", "broken")) == ENTRIES
-    stored = json.loads((out / predictions.NAME).read_text())["families"]
-    assert stored[0]["forecast"] == ENTRIES[0].forecast._asdict() and "forecast" not in stored[1]
+    document = json.loads((out / predictions.NAME).read_text())
+    first, refused = document["predictions"]
+    assert document["written_at"] == ABOUT["written_at"] and document["rule"] and document["settings"]
+    assert {name: first[name] for name in ("pass@1", "pass@k", "mean", "grpo_signal", "improves", "reason")} == {
+        "pass@1": 0.25, "pass@k": 0.5, "mean": 0.25, "grpo_signal": 0.5, "improves": True, "reason": ""}
+    assert "improves" not in refused and refused["refused"] == ENTRIES[1].refused
 
 
 def test_sha256sum_agrees(out):
@@ -74,18 +78,43 @@ def rewritten(out, change):
 
 
 @pytest.mark.parametrize("change, named", [
-    (lambda document: document.pop("weights"), "lacks weights"), (lambda document: document.pop("time"), "lacks time"),
+    (lambda document: document.pop("weights"), "lacks weights"),
+    (lambda document: document.pop("written_at"), "lacks written_at"),
     (lambda document: document.update(settings=[], rule=None), "lacks rule, settings"),
-    (lambda document: document["families"].append(7), "family 3 is not"),
-    (lambda document: document["families"][0].pop("scores"), "family 1 is not"),
-    (lambda document: document["families"][0]["scores"].pop("lenient"), "family 1 is not"),
-    (lambda document: document["families"][0]["scores"].update(score=[[1, 2]]), "family 1 is not"),
-    (lambda document: document["families"][1].update(audit=None), "family 2 is not .*its audit lacks farmable")])
+    (lambda document: document["predictions"].append(7), "family 3 is not"),
+    (lambda document: document["predictions"][0].pop("scores"), "family 1 is not"),
+    (lambda document: document["predictions"][0]["scores"].pop("lenient"), "family 1 is not"),
+    (lambda document: document["predictions"][0]["scores"].update(score=[[1, 2]]), "family 1 is not"),
+    (lambda document: document["predictions"][1].update(audit=None), "family 2 is not .*its audit lacks farmable")])
 def test_malformed_predictions_are_refused(out, change, named):
     """Even if the digest fits; one error names the file, what is wrong with it, and what to do."""
     path = rewritten(out, change)
     with pytest.raises(InputError, match=f"{predictions.NAME}: its digest fits, but .*{named}.*predict again"):
         read_predictions(path)
+
+
+@pytest.mark.parametrize("change, named", [
+    (lambda first: first.update(improves=False, reason="no"), "improves is False, by its scores True; reason is 'no'"),
+    (lambda first: first["scores"].update(score=[[0, 0], [0, 0]]), "pass@1 is 0.25, by its scores 0.0; .*improves is True, by"),
+    (lambda first: first.update({"pass@1": 0.3}), "pass@1 is 0.3, by its scores 0.25"),
+    (lambda first: first.update({"grpo_signal": None}), "grpo_signal is None, by its scores 0.5"),
+    (lambda first: first.pop("mean"), "mean is None, by its scores 0.25"),
+    (lambda first: first.update(improves=1), "improves is 1, by its scores True"),
+    (lambda first: first.update(unscorable=4), "unscorable is 4, but 3 samples have score 0"),
+    (lambda first: first["scores"].update(lenient=[[1, 0]]), "not of the same samples"),
+    (lambda first: first.update(refused="no gold"), "it is refused, but has scores"),
+    (lambda first: first.update(refused="no gold", audit=AUDIT | {"refusal": ""}), "refused is 'no gold', by its audit ''")])
+def test_what_does_not_follow_from_the_scores_is_refused(out, change, named):
+    """Though the digest fits, since whoever edits the file can write the digest again."""
+    path = rewritten(out, lambda document: change(document["predictions"][0]))
+    with pytest.raises(InputError, match=f"its digest fits, but it contradicts itself about chain_sum: .*{named}"):
+        read_predictions(path)
+
+
+def test_rounding_in_the_last_place_is_no_contradiction(out):
+    """Another version of NumPy may add up in another order."""
+    path = rewritten(out, lambda document: document["predictions"][0].update(mean=0.25 + 1e-16, grpo_signal=0.5))
+    assert read_predictions(path)
 
 
 def test_another_experiment_is_refused_with_all_its_differences(out):
@@ -109,8 +138,8 @@ def test_a_family_far_from_all_has_no_near_match(out):
 
 
 def test_a_rule_that_was_changed_is_refused(out, monkeypatch):
-    """Predictions made with other constants are not this rule's."""
-    monkeypatch.setattr(predictions.rule, "SIGNAL_MIN", 0.2)
+    """Predictions made with other constants are not this rule's, whatever they would have predicted."""
+    monkeypatch.setattr(predictions.rule, "SIGNAL_MIN", 0.6)
     with pytest.raises(InputError, match="the rule: predicted with"):
         check(out)
 
@@ -139,12 +168,34 @@ def test_settings_that_are_newer_than_the_predictions(out):
         check_experiment(document, path, settings=replace(s, model=replace(s.model, lora_targets="q_proj")), **now)
 
 
+OLD_FORECAST = {"pass_1": 0.25, "pass_k": 0.5, "mean": 0.25, "signal": 0.5, "improves": True, "reason": ""}
+
+
+def as_in_the_first_format(document):
+    """Other names, and the forecast in a part of its own."""
+    document |= {"format": "predictions 1", "time": "2026-01-01T00:00:00"}
+    entries = [{name: entry[name] for name in ("family", "audit", "refused", "scores", "unscorable")}
+               for entry in document.pop("predictions")]
+    document["families"] = [entries[0] | {"forecast": dict(OLD_FORECAST)}, entries[1]]
+    del document["written_at"]
+
+
+def test_the_first_format_is_still_read(out):
+    """With today's names in the document, and the same checks."""
+    path = rewritten(out, as_in_the_first_format)
+    assert check(out, families=("chain_sum", "broken")) == ENTRIES
+    assert read_predictions(path)[0]["written_at"] == "2026-01-01T00:00:00"
+    rewritten(out, lambda document: document["families"][0]["forecast"].update(improves=False))
+    with pytest.raises(InputError, match="chain_sum: improves is False, by its scores True"):
+        read_predictions(path)
+
+
 def test_older_predictions_still_hold(out):
     """They bind prompt length, paths and tokens, name another provider, and do not count unscorable samples."""
     def older(document):
         document["settings"] |= {"max_prompt_tokens": 512, "cache_dir": "there", "hf_token_env": "X", "wandb_key_env": "Y",
                                  "tasks": "lc_easy"}
-        for entry in document["families"]:
+        for entry in document["predictions"]:
             del entry["unscorable"]
     assert not {"max_prompt_tokens", "cache_dir", "tasks"} & set(predictions.bound_settings(Settings()))
     rewritten(out, older)

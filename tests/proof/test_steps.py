@@ -199,15 +199,15 @@ def result(prediction):
 
 def test_a_result_by_hand(result):
     """Gains of both arms, of score and of both accuracies, minutes, verdict, and the first five questions."""
-    trained, control = result["arms"]["trained"], result["arms"]["control"]
+    control, (low, high) = result["control"], result["gain"]["ci95"]
 
-    assert (trained["outcome"]["before"], trained["outcome"]["after"]) == (0.4, 0.6)
-    assert trained["outcome"]["gain"]["value"] == pytest.approx(0.2) and trained["outcome"]["improved"]
-    assert control["outcome"]["gain"]["value"] == pytest.approx(-0.01) and not control["outcome"]["improved"]
+    assert (result["before"], result["after"]) == (0.4, 0.6)
+    assert result["gain"]["value"] == pytest.approx(0.2) and low < 0.2 < high and result["improved"]
+    assert control["gain"]["value"] == pytest.approx(-0.01) and not control["improved"]
     assert result["over_control"]["gain"]["value"] == pytest.approx(0.21)
-    assert trained["lenient"]["gain"]["value"] == 0 and trained["strict"]["gain"]["value"] == pytest.approx(0.2)
-    assert trained["minutes"] == 1.0
-    assert result["forecast"]["signal"] == pytest.approx(2 / 3) and result["forecast"]["improves"]
+    assert result["lenient"]["gain"]["value"] == 0 and result["strict"]["gain"]["value"] == pytest.approx(0.2)
+    assert result["minutes"] == 1.0 and [row["reward"] for row in result["reward_curve"]] == [0.1, 0.2]
+    assert result["forecast"]["grpo_signal"] == pytest.approx(2 / 3) and result["forecast"]["improves"]
     assert (result["verdict"], result["held"]) == ("held", True)
     assert [row["answer"] for row in result["answers"]["before"]] == [f"a{i}" for i in range(100)]
     assert [row["gold"] for row in result["examples"]] == ["1"] * 5
@@ -232,7 +232,7 @@ def test_calibration_shows_predictions_beside_gains(prediction, result):
 
     assert (first.family, first.pass_1, first.spread) == ("chain_sum", pytest.approx(1 / 3), pytest.approx(2 / 9))
     assert (first.mean, first.signal) == (pytest.approx(2.5 / 6), pytest.approx(2 / 3))
-    assert first.gain["value"] == pytest.approx(0.2) and first.control["value"] == pytest.approx(-0.01)
+    assert first.gain.value == pytest.approx(0.2) and first.control.value == pytest.approx(-0.01)
     assert (first.predicted, first.verdict) == ("improves", "held")
     assert (second.family, second.gain, second.verdict) == ("gcd", None, "-") and second.signal == pytest.approx(1 / 3)
     lines = calibration_text(predictions, [result]).splitlines()
@@ -252,12 +252,39 @@ def test_results_and_page_hold_everything(result, prediction, tmp_path):
     proof_page.write(tmp_path, ["facts"], [prediction, refused], results)
     page = (tmp_path / "report.html").read_text()
 
-    assert document["predictions"] == "d" * 64 and document["refused"] == {"rubiks_cube": refused.refused}
+    assert document["predictions_sha256"] == "d" * 64 and document["refused"] == {"rubiks_cube": refused.refused}
     assert [line["rule"] for line in document["rules"]][0] == "this rule" and document["undone"] == {"gcd": "too <few>"}
     assert "Calibration" in page and "Not done" in page and "too &lt;few&gt;" in page
     assert "chain_sum (farmable)" in page and "refused: its own answers" in page and page.count("<svg") >= 3
     assert "<b>0</b>" not in page and "&lt;b&gt;0&lt;/b&gt;" in page and "http" not in page.replace("http-equiv", "").replace(
         "http://www.w3.org/2000/svg", "")
     assert read_results(tmp_path, "d" * 64) == Results({"chain_sum": json.loads(json.dumps(result))}, {"gcd": "too <few>"})
+    assert document["rules"][0]["right"]["ci95"][0] < 1
     proof_page.write(tmp_path, ["facts"], [prediction], Results({}, {}))
     assert "Predictions" in (tmp_path / "report.html").read_text()
+
+
+def test_results_of_the_first_format_are_still_read(result, prediction, tmp_path):
+    """They have each arm's outcome in a part of its own; read and written again, they have today's form."""
+    def gain(part):
+        value, (low, high), p = part["gain"].values()
+        return {"before": part["before"], "after": part["after"], "gain": {"value": value, "low": low, "high": high, "p": p}}
+
+    def arm(part):
+        outcome = gain(part) | {"improved": part["improved"], "decided": part["decided"]}
+        return {"outcome": outcome, "strict": gain(part["strict"]), "lenient": gain(part["lenient"]),
+                "minutes": part["minutes"], "curve": part["reward_curve"]}
+
+    kept = {name: result[name] for name in ("family", "audit", "tasks", "held", "verdict", "answers", "examples")}
+    forecast = {"pass_1": 1 / 3, "pass_k": 2 / 3, "mean": 2.5 / 6, "signal": 2 / 3, "improves": True, "reason": ""}
+    old = {"format": "results 1", "predictions": "d" * 64, "undone": {"gcd": "few"}, "rules": [], "families": [
+        kept | {"forecast": forecast, "arms": {"trained": arm(result), "control": arm(result["control"])},
+                "over_control": gain(result["over_control"])}]}
+    (tmp_path / "results.json").write_text(json.dumps(old))
+    read = read_results(tmp_path, "d" * 64)
+    write_results(tmp_path, "d" * 64, [prediction], read)
+
+    assert read.done["chain_sum"] == json.loads(json.dumps(result)) and read.not_done == {"gcd": "few"}
+    assert read_results(tmp_path, "d" * 64) == read
+    with pytest.raises(InputError, match="belongs to other predictions"):
+        read_results(tmp_path, "e" * 64)
