@@ -242,7 +242,7 @@ def readings(text: str) -> list[str]:
     surrounding markup, quotes and full stop."""
     whole = text.strip()
     found = [whole, whole.splitlines()[-1].strip() if whole else ""]
-    tags = re.findall(r"<answer>(.*?)</answer>", whole, re.S)
+    tags = [part.partition("<answer>")[2] for part in whole.split("</answer>")[:-1] if "<answer>" in part]
     found += tags if len(tags) == 1 else []
     found += _boxed(whole)
     found += re.split(r"(?i:\banswer(?: is:?|:))|=", whole)[1:][-1:]

@@ -28,6 +28,7 @@ Not judged: the derivation."""
 
 import contextlib
 import re
+from bisect import bisect_left
 from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
@@ -83,7 +84,7 @@ def boxed_answer(text: str) -> str | None:
 
 def boxes(text: str) -> list[tuple[int, str | None]]:
     r"""(start, content) of every outermost \boxed or \fbox, in order; the content is None if it is not closed."""
-    found, open_braces, bare_end = [], [], 0
+    found, open_braces, open_boxes, bare_end = [], [], 0, 0
     for match in BOX_TOKEN.finditer(text):
         token = match[0]
         if match.start() < bare_end:
@@ -91,11 +92,13 @@ def boxes(text: str) -> list[tuple[int, str | None]]:
         if token == "}":
             if open_braces:
                 start, inside = open_braces.pop()
-                if start is not None and all(outer is None for outer, _ in open_braces):
+                open_boxes -= start is not None
+                if start is not None and not open_boxes:
                     found.append((start, text[inside:match.start()]))
         elif match[1] or token == "{":
             open_braces.append((match.start() if match[1] else None, match.end()))
-        elif token.lstrip("\\")[:4] in ("boxe", "fbox") and all(outer is None for outer, _ in open_braces):
+            open_boxes += match[1] is not None
+        elif token.lstrip("\\")[:4] in ("boxe", "fbox") and not open_boxes:
             bare = re.compile(r"[^\s$]*").match(text, match.end())
             bare_end = bare.end()
             found.append((match.start(), bare[0].rstrip(".,;") or None))
@@ -106,10 +109,10 @@ def boxes(text: str) -> list[tuple[int, str | None]]:
 def _markers(completion):
     """(start, answer or None) of all final markers; a #### line with a box in it is one marker."""
     found = [(start, _unboxed(answer)) for start, answer in boxes(completion)]
-    for match in HASH_LINE.finditer(completion):
-        if not any(match.start() < start < match.end() for start, _ in found):
-            found.append((match.start(), match[1].strip(" *`_")))
-    return sorted(found, key=lambda marker: marker[0])
+    starts = [start for start, _ in found]
+    lines = [(match.start(), match[1].strip(" *`_")) for match in HASH_LINE.finditer(completion)
+             if bisect_left(starts, match.start()) == bisect_left(starts, match.end())]
+    return sorted([*found, *lines], key=lambda marker: marker[0])
 
 
 def _unboxed(answer):
