@@ -26,8 +26,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from rl.errors import InputError
 from rl.evaluation.stats import UNKNOWN, Interval, bootstrap, number_text, wilson
 from rl.registry import nearest
@@ -38,7 +36,7 @@ from rl.settings import config
 from rl.settings.checks import fixed_on_resume
 from rl.settings.declared import LEAVES, NAMES, RETIRED_NAMES, Kwargs, Leaf, Settings, text_of, value_of, values_of
 from rl.settings.paths import with_relative_paths
-from rl.settings.values import parse, read_mapping
+from rl.settings.values import entry, parse, read_mapping
 from rl.tasks import load_tasks
 
 OF_THE_SWEEP = ("out", "resume", "run_name", "cache_dir")    # set by the sweep itself
@@ -115,9 +113,9 @@ def _axis(name: str, values: str | list, problems: list[str]) -> Axis | None:
     parsed = []
     for value in split_values(leaf, path, values) if isinstance(values, str) else values:
         try:
-            parsed.append(_entry(value) if path else parse(leaf, value))
+            parsed.append(entry(value) if path else parse(leaf, value))
         except (ValueError, OverflowError):
-            problems.append(f"{name}={value}: " + ("not valid YAML" if path else f"{leaf.name.upper()} takes {leaf.limits}"))
+            problems.append(f"{name}={value}: " + ("not valid YAML, or not a finite number" if path else f"{leaf.name.upper()} takes {leaf.limits}"))
     problems += [f"{name}: no values"] * (not values)
     problems += [f"{name}={text_of(value)} is given twice" for i, value in enumerate(parsed) if value in parsed[:i]]
     return Axis(leaf, tuple(path), tuple(parsed))
@@ -127,15 +125,6 @@ def split_values(leaf: Leaf, path: Sequence[str], text: str) -> list[str]:
     """The values in a text; mappings and lists of names have commas of their own."""
     commas_inside = ";" in text or (leaf.type is Kwargs and not path) or leaf.names
     return [part.strip() for part in text.split(";" if commas_inside else ",")] if text.strip() else []
-
-
-def _entry(value):
-    """An entry of a mapping, from text; ValueError where it is not YAML. YAML 1.1 reads 1e-5 as text."""
-    try:
-        entry = yaml.safe_load(value) if isinstance(value, str) else value
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError from error
-    return float(entry) if isinstance(entry, str) and re.fullmatch(r"[+-]?[0-9.]+[eE][+-]?[0-9]+", entry) else entry
 
 
 def points_of(config_file: str | Path, axes: Sequence[Axis], environ: Mapping[str, str]) -> list[Point]:

@@ -256,9 +256,8 @@ def _accepted(givens, problems, defaults=MappingProxyType({})) -> dict[str, tupl
         try:
             value = parse(setting, given.value)
         except (ValueError, OverflowError):
-            quoted = ", in quotes" if setting.type is str and not setting.names and not isinstance(given.value, str) else ""
             default = text_of(defaults.get(name, setting.default)) or "blank"
-            problems.append(f"{given.shown}: {name.upper()} takes {setting.limits}{quoted} ({setting.help}); leave it out for "
+            problems.append(f"{given.shown}: {name.upper()} takes {setting.limits} ({setting.help}); leave it out for "
                             f"the default, {default}")
             continue
         if name in accepted and accepted[name][0] != value:

@@ -1,5 +1,9 @@
-"""From text or YAML to a setting's value, checked against type and limits; and a YAML file as a mapping."""
+"""From text or YAML to a setting's value, checked against type and limits; and a YAML file as a mapping.
 
+YAML's scalars stay text until the setting that they are for reads them, so a value means the same in a file and in the
+environment: 0600 is 600, and 1:30 is not a number. YAML 1.1 makes these 384 and 90."""
+
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -30,7 +34,7 @@ def parse(leaf: Leaf, value):
             raise ValueError
         if leaf.pattern and not re.fullmatch(leaf.pattern, value):
             raise ValueError
-        return value
+        return str(value)
     found = number(leaf.type, value)
     if not leaf.low <= found <= leaf.high:   # also refuses NaN
         raise ValueError
@@ -49,13 +53,42 @@ def is_constant(old: Retired, value) -> bool:
 
 def mapping_text(value) -> str:
     """A mapping, or its YAML or JSON text, as JSON text with sorted keys; ValueError for anything else."""
+    found = entry(value)
+    if not isinstance(found, dict):
+        raise ValueError
     try:
-        found = yaml.safe_load(value) if isinstance(value, str) else value
-        if not isinstance(found, dict):
-            raise ValueError
         return json.dumps(found, sort_keys=True, allow_nan=False)
-    except (yaml.YAMLError, TypeError, RecursionError) as error:
+    except (TypeError, RecursionError) as error:
         raise ValueError from error
+
+
+def entry(value):
+    """An entry of a mapping, or its YAML text: numbers, switches and null where they stand without quotes, else text.
+
+    ValueError if it is not YAML, or not a finite number."""
+    try:
+        return _typed(yaml.load(value, _Yaml) if isinstance(value, str) else value)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError from error
+
+
+def _typed(value):
+    if isinstance(value, dict):
+        return {str(name): _typed(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_typed(inner) for inner in value]
+    if not isinstance(value, _Plain):
+        return value
+    if value.lower() in SWITCHES and not value.isdigit():
+        return SWITCHES[value.lower()]
+    if re.fullmatch(r"[+-]?\.(inf|nan)", value, re.IGNORECASE):
+        raise ValueError
+    if not re.fullmatch(r"[+-]?[0-9_.]+([eE][+-]?[0-9]+)?", value):
+        return str(value)
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    return str(value)
 
 
 def _choice(leaf, value):
@@ -81,8 +114,16 @@ def _name_list(known, value) -> str:
 # ---- YAML files -------------------------------------------------------------------------------------------------------
 
 
+class _Plain(str):
+    """A scalar without quotes, as it was written."""
+
+
 class _Yaml(yaml.SafeLoader):
-    """SafeLoader that refuses repeated keys, of which PyYAML would keep the last, and gives the position of every bad value."""
+    """SafeLoader that leaves scalars as text, refuses repeated keys, of which PyYAML would keep the last, and gives the position
+    of every bad value."""
+    yaml_implicit_resolvers = {
+        **dict.fromkeys(("~", "n", "N", ""), [("tag:yaml.org,2002:null", re.compile(r"(~|null|Null|NULL|)\Z"))]),
+        "<": [("tag:yaml.org,2002:merge", re.compile(r"<<\Z"))], None: [("!plain", re.compile(""))]}
 
     def construct_object(self, node, deep=False):
         try:
@@ -99,6 +140,20 @@ class _Yaml(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _as_written(check):
+    """A constructor that checks what a tag such as !!int promises and leaves the text as it is."""
+    def construct(loader, node):
+        check(text := loader.construct_scalar(node))
+        return _Plain(text)
+    return construct
+
+
+for _tag, _check in (("!plain", str), ("tag:yaml.org,2002:int", lambda text: number(int, text)),
+                     ("tag:yaml.org,2002:float", lambda text: number(float, text)),
+                     ("tag:yaml.org,2002:bool", lambda text: SWITCHES[text.lower()])):
+    _Yaml.add_constructor(_tag, _as_written(_check))
+
+
 def read_mapping(path: str | Path, problems: list[str]) -> dict:
     """The mapping in a YAML file; if it cannot be read, {} and one more line in `problems`."""
     try:
@@ -111,7 +166,8 @@ def read_mapping(path: str | Path, problems: list[str]) -> dict:
         problems.append(f"{path}: not valid YAML: {_one_line(error, content)}")
         return {}
     if tree is not None and not isinstance(tree, dict):
-        problems.append(f"{path}: holds a {type(tree).__name__}; write 'name: value' lines, nested by section or flat")
+        kind = "a list" if isinstance(tree, list) else "text"
+        problems.append(f"{path}: holds {kind}; write 'name: value' lines, nested by section or flat")
         return {}
     return tree or {}
 

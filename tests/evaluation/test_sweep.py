@@ -132,7 +132,7 @@ def test_the_file_may_hold_the_grid(base):
     (["GROUP=4,4.0"], "GROUP=4 is given twice"), (["SEED=1", "seed=2"], "SEED is given twice"),
     (["OUT=a,b"], "OUT: the sweep sets it"), (["SEED.x=1"], "SEED is not a mapping"),
     (["COMBINE_KWARGS.x=1,{a"], r"COMBINE_KWARGS.x=\{a: not valid YAML"),
-    (["COMBINE_KWARGS.x=2026-13-45"], "not valid YAML"),
+    (["COMBINE_KWARGS.x=.nan"], "not valid YAML, or not a finite number"),
     (["TEMPERATURE=0,1"], "TEMPERATURE=0: the samples of a prompt would be equal"),
     (["COMBINE_KWARGS.lamda=1"], "takes no 'lamda'"),
     (["TASKS=gsm8k,math"], "(?s)problems.jsonl: 2 rows.*give the folder of a copy"),

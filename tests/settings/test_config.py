@@ -1,5 +1,6 @@
 """Settings: their declarations, how they are read, what is refused or warned of, and the messages."""
 import dataclasses
+import json
 import re
 
 import pytest
@@ -359,21 +360,53 @@ def test_values_beyond_the_limits_are_refused_with_their_name(name, value):
     assert problem.startswith(f"{name}={value[:57]}") and len(problem) < 300
 
 
-@pytest.mark.parametrize("line", ["steps: true", "temperature: no", "group: [8]", "group: {a: 1}", "steps: 3.5",
-                                  "lora: no", "lora: 7", "run_name: 2024-01-01", "style_hint: 2",
-                                  "learning_rate: 2024-01-01"])
+@pytest.mark.parametrize("line", ["steps: true", "temperature: no", "group: [8]", "group: {a: 1}", "steps: 3.5", "lora: [no]",
+                                  "run_name: {a: b}", "style_hint: 2", "learning_rate: 2024-01-01", "case_seconds: .inf",
+                                  "steps: 1:30", "learning_rate: 0:0:1", "seed: 0x10", "seed: 0b11", "seed: 0o17", "top_p: .NaN",
+                                  "seed: !!int 0x10", "model: !!binary aGk=", "run_name: !!timestamp 2024-01-01"])
 def test_yaml_values_of_the_wrong_kind_are_refused(tmp_path, line):
-    """YAML's own guesses (booleans, dates, lists) never slip into a setting of another type."""
+    """Switches, dates, lists and YAML 1.1's numbers never slip into a setting of another type."""
     (problem,) = refused({"CONFIG": yaml_file(tmp_path, line)})
 
-    assert f": {line.split(':')[0]}: " in problem
+    assert f": {line.split(':')[0]}: " in problem or "not valid YAML: '0x10'" in problem
 
 
-def test_text_that_yaml_misread_should_be_quoted(tmp_path):
-    """`lora: no` is a boolean to YAML; the message says to quote it."""
-    (problem,) = refused({"CONFIG": yaml_file(tmp_path, "lora: no")})
+AS_WRITTEN = [("steps", "0600"), ("seed", "010"), ("seed", "08"), ("seed", "1_000"), ("seed", "-0"), ("lora", "no"),
+              ("lora", "7"), ("lora", "1:30"), ("run_name", "2024-01-01"),
+              ("run_name", "on"), ("run_name", "007"), ("run_name", "1e5"),
+              ("task_names", "0x1F"), ("style_hint", "yes"), ("style_hint", "Off"), ("style_hint", "1"), ("tracker", "none"),
+              ("learning_rate", "1e-5"), ("learning_rate", ".5"), ("learning_rate", "0_0.1"), ("max_hours", "012.50"),
+              ("model", "Null-Model"), ("thinking_tag", "y")]
 
-    assert "in quotes" in problem
+
+@pytest.mark.parametrize("name, text", AS_WRITTEN)
+@pytest.mark.parametrize("tag", ["", "!!str "])
+def test_a_value_means_the_same_in_yaml_and_in_the_environment(tmp_path, name, text, tag):
+    """YAML 1.1 would read 0600 as 384, 010 as 8, 1:30 as 90 and no as false."""
+    from_file = load({"CONFIG": yaml_file(tmp_path, f"{name}: {tag}{text}  # as written")}).settings
+
+    assert from_file == load({name.upper(): text}).settings
+
+
+def test_a_tagged_number_is_read_as_written(tmp_path):
+    """!!int and !!float promise a number; they do not change how it is read."""
+    path = yaml_file(tmp_path, "steps: !!int 0600\nlearning_rate: !!float 1e-5\nstyle_hint: !!bool yes\n")
+    found = load({"CONFIG": path}).settings
+    assert (found.trainer.steps, found.trainer.learning_rate, found.data.style_hint) == (600, 1e-5, True)
+
+
+KWARGS = "{a: 0600, b: 1:30, c: 1_000, d: 1e-5, e: yes, f: 'yes', g: '010', h: [08, ~], i: {j: 2024-01-01, k: 0x1}, l: '', m: .5}"
+
+
+def test_entries_of_a_mapping_are_read_alike(tmp_path):
+    """From the environment and from YAML, nested too; quotes keep text, and numbers are decimal."""
+    from_file = load({"CONFIG": yaml_file(tmp_path, f"combine_kwargs: {KWARGS}")}).settings
+    assert from_file == load({"COMBINE_KWARGS": KWARGS}).settings
+    assert json.loads(from_file.objective.combine_kwargs) == {
+        "a": 600, "b": "1:30", "c": 1000, "d": 1e-5, "e": True, "f": "yes", "g": "010", "h": [8, None],
+        "i": {"j": "2024-01-01", "k": "0x1"}, "l": "", "m": 0.5}
+    for value in (".inf", "-.INF", ".nan", "1e999"):
+        assert "COMBINE_KWARGS takes a mapping" in refused({"COMBINE_KWARGS": f"{{a: {value}}}"})[0]
 
 
 def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
@@ -389,7 +422,7 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     ("trainer: 3\n", "trainer is a section"),
     ("- steps\n", "holds a list"),
     ("steps: [\n", "'<stream end>' at line 2, column 1"), 
-    ("seed: 1\nsteps: 2026-13-45\n", "not valid YAML: '2026-13-45': month must be in 1..12 at line 2, column 8"),
+    ("seed: 1\nsteps: !!timestamp 2026-13-45\n", "not valid YAML: '2026-13-45': month must be in 1..12 at line 2, column 8"),
     ("seed: 1\n  \nrun_name: a\x01b\n", "not valid YAML: character 0x01 is not allowed in YAML, at line 3, column 12"),
     ("steps: !!int ''\n", "at line 1, column 8"), ("steps: !!bool x\n", "at line 1, column 8"),
     ("seed: 1\ntrainer: !!map x\n", "at line 2, column 10"),
