@@ -90,7 +90,7 @@ def test_metrics_of_the_options(train):
     """kl is logged with KL_BETA only, 0 before the adapter moves and positive afterwards; the length penalty is logged; masked
     samples are not trained on."""
     plain, kl = train()[1], train(KL_BETA="0.5", UPDATES_PER_BATCH="1")[1]
-    assert "kl" not in plain[0] and kl[0]["kl"] == pytest.approx(0, abs=1e-6) and kl[1]["kl"] > 1e-5
+    assert "kl" not in plain[0] and kl[0]["kl"] == pytest.approx(0, abs=1e-9) and kl[1]["kl"] > 1e-7
     assert "rewards/overlong/mean" not in plain[0] and train(**PENALISE)[1][0]["rewards/overlong/mean"] < 0
     masked = train(OVERLONG="mask")[1][0]
     assert masked["completions/clipped_ratio"] > 0 and masked["trained_tokens"] < plain[0]["trained_tokens"]
