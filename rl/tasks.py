@@ -232,17 +232,19 @@ def _shuffled_rank(task):
 
 
 def _named(split, data):
-    """The tasks of the split that TASK_NAMES lists, or all when it lists none."""
-    wanted = [name.strip() for name in data.task_names.split(",") if name.strip()]
+    """The tasks of the split that TASK_NAMES lists, or all when it lists none, without those listed with a minus."""
+    listed = [name.strip() for name in data.task_names.split(",") if name.strip()]
+    dropped = [name[1:] for name in listed if name[0] == "-"]
+    wanted = [name for name in listed if name[0] != "-"]
     known = {task.name: task for task in split}
     problems = []
-    for name in wanted:
+    for name in wanted + dropped:
         if name not in known:
             problems.append(f"{name}{nearest(name, known)}")
     if problems:
         raise InputError(f"TASK_NAMES: not in SPLIT={data.split} of {data.tasks}: {', '.join(problems)}; "
                          "correct the names, or look in SPLIT=all")
-    return [task for task in split if not wanted or task.name in wanted]
+    return [task for task in split if (not wanted or task.name in wanted) and task.name not in dropped]
 
 
 # ---- prompts ----------------------------------------------------------------------------------------------------------

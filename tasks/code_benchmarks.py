@@ -21,12 +21,18 @@ compare: `set(f(x)) == ...`, `tuple(f(x)) == ...`, or `assert f(x)`, which accep
 - only the solution's answer is right, even where a test accepts several: any root of the polynomial in HumanEval/32;
 - an answer must be a plain value, so an iterator or an object of a user-defined class is wrong wherever it is compared;
 - a completion must be the whole function, and may import only the modules that the sandbox allows;
-- each case has CASE_SECONDS. An MBPP test in which the solution itself takes longer is left out (the second of MBPP/123);
-- at most 128 different inputs are used per problem; both files stay below that."""
+- each case has CASE_SECONDS. An MBPP test in which the solution itself takes longer, or whose inputs are too large, is left out
+  (the second of MBPP/123), which stderr says;
+- at most 128 different inputs are used per problem; both files stay below that.
+
+MBPP+ rows have a program `test` besides `test_list`: its inputs are cases too, though the prompt does not show them. HumanEval+
+and MBPP+ compare with NumPy, which the sandbox does not have; a few lines stand in for what they use of it. Rows that cannot be
+used are left out, and named on stderr."""
 
 import ast
 import gzip
 import json
+import sys
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
@@ -36,7 +42,7 @@ from rl.errors import InputError
 from rl.registry import register_data_provider
 from rl.sandbox import ReferenceFails, SandboxError
 from rl.sandbox.compare import RELATIVE
-from rl.tasks import ADAPTED, Task
+from rl.tasks import ADAPTED, Provided, Task
 from rl.text_files import split_lines
 
 HUMANEVAL = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str}
@@ -44,6 +50,7 @@ MBPP = {"task_id": int, "prompt": str, "code": str, "test_imports": list, "test_
 PUBLISHED = {"humaneval": "HumanEval.jsonl.gz, in the repository openai/human-eval",
              "mbpp": "sanitized-mbpp.json, in the repository google-research/google-research, folder mbpp"}
 MAX_CASES = 128
+TOO_MUCH = ("timeout", "output_too_large", "memory")    # verdicts on the solution that cost only the test
 VIEWS = {"set", "frozenset", "tuple", "list", "sorted"}
 
 HUMANEVAL_REQUEST = """Complete this Python function:
@@ -100,6 +107,18 @@ except NameError:
     pass
 """
 
+# What the tests of HumanEval+ and MBPP+ use of NumPy.
+NUMPY = """
+class np:
+    ndarray, float32, float64 = type("ndarray", (), {}), float, float
+
+    @staticmethod
+    def allclose(one, other, rtol=1e-05, atol=1e-08):
+        if isinstance(other, (list, tuple)):
+            return len(one) == len(other) and all(np.allclose(*pair, rtol, atol) for pair in zip(one, other))
+        return one == other or abs(one - other) <= atol + rtol * abs(other)
+"""
+
 # The tests run in a copy of the namespace, so that the solution's recursive calls are not recorded. Where the solution changes
 # its arguments, the tests run again on copies of them: if they fail then, the change is part of the answer.
 RECORDER = """
@@ -129,20 +148,20 @@ def _record(test):
 
 
 @register_data_provider("humaneval", thinking=False)
-def provide_humaneval(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
+def provide_humaneval(tasks_file: str) -> Provided:
     """The problems of a HumanEval file, all held out of training."""
     return provide(tasks_file, "humaneval", HUMANEVAL, make=humaneval_task)
 
 
 @register_data_provider("mbpp", thinking=False)
-def provide_mbpp(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
+def provide_mbpp(tasks_file: str) -> Provided:
     """The problems of a sanitized MBPP file, all held out of training."""
     return provide(tasks_file, "mbpp", MBPP, make=mbpp_task)
 
 
-def provide(tasks_file: str, provider: str, fields: dict, make: Callable[[dict], Task]) -> tuple[list[Task], frozenset[str]]:
-    """(a task for every row of the file, the names of all); InputError names all bad rows."""
-    tasks, problems = [], []
+def provide(tasks_file: str, provider: str, fields: dict, make: Callable[[dict], Task]) -> Provided:
+    """A task for every usable row of the file, all held out; stderr names the others, an InputError if there are only such."""
+    tasks, problems = {}, []
     for number, row in enumerate(read_rows(tasks_file, provider, fields), 1):
         if wrong := [name for name, kind in fields.items() if not isinstance(row.get(name), kind)]:
             problems.append(f"row {number}: {', '.join(wrong)} missing or of the wrong type")
@@ -150,16 +169,20 @@ def provide(tasks_file: str, provider: str, fields: dict, make: Callable[[dict],
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")     # of "\w" and the like in the datasets' strings
-                tasks.append(make(row))
-        except (SyntaxError, ValueError, TypeError) as error:
+                task = make(row)
+        except (SyntaxError, ValueError, TypeError, RecursionError) as error:
             problems.append(f"{row['task_id']}: {error}")
-    names = frozenset(task.name for task in tasks)
-    if len(names) < len(tasks):
-        problems.append(f"{len(tasks) - len(names)} names occur twice")
+            continue
+        if task.name in tasks:
+            problems.append(f"row {number}: {task.name} occurs twice")
+        tasks.setdefault(task.name, task)
+    more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
+    said = f"TASKS_FILE={tasks_file}: {'; '.join(problems[:8])}{more}"
+    if not tasks:
+        raise InputError(f"{said}. {expected_file(provider, fields)}")
     if problems:
-        more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
-        raise InputError(f"TASKS_FILE={tasks_file}: {'; '.join(problems[:8])}{more}. {expected_file(provider, fields)}")
-    return tasks, names
+        print(f"{said}. Left out; {len(tasks)} rows can be used", file=sys.stderr, flush=True)
+    return Provided([*tasks.values()], frozenset(tasks), {"unusable row": len(problems)} if problems else {})
 
 
 def expected_file(provider, fields):
@@ -191,8 +214,9 @@ def humaneval_task(row: dict) -> Task:
     first = min(node.lineno for node in (function, *function.decorator_list))
     return benchmark_task(
         name=row["task_id"], text=row["prompt"], function=function, reference=reference,
-        preamble="".join(f"{line}\n" for line in row["prompt"].split("\n")[:first - 1]), tests=[f"{row['test']}\ncheck(candidate)\n"],
-        tested="candidate", request=HUMANEVAL_REQUEST.format(prompt=row["prompt"].strip("\n")))
+        preamble="".join(f"{line}\n" for line in row["prompt"].split("\n")[:first - 1]), tested="candidate",
+        tests=[f"{without_numpy(row['test'])}\ncheck(candidate)\n"],
+        request=HUMANEVAL_REQUEST.format(prompt=row["prompt"].strip("\n")))
 
 
 def mbpp_task(row: dict) -> Task:
@@ -203,9 +227,10 @@ def mbpp_task(row: dict) -> Task:
         raise ValueError(f"its tests call {' and '.join(sorted(defined & called)) or 'none'} of its functions, not one")
     function = definition(row["code"], *defined & called)
     tests = "\n".join(filter(None, [imports, *row["test_list"]]))
+    hidden = [without_numpy(row["test"])] if row.get("test") else []
     return benchmark_task(
         name=f"MBPP/{row['task_id']}", text=row["prompt"], function=function, reference=row["code"], preamble=f"{imports}\n",
-        tests=row["test_list"], tested=function.name,
+        tests=row["test_list"] + hidden, tested=function.name,
         request=MBPP_REQUEST.format(prompt=row["prompt"].strip(), tests=tests))
 
 
@@ -220,7 +245,14 @@ def benchmark_task(*, name: str, text: str, function: ast.FunctionDef, reference
         name=name, text=text, signature=f"def {function.name}({ast.unparse(function.args)}){returns}:", reference=reference,
         examples=(), generate=None, scalar=False, request=request, preamble=preamble, relative=relative,
         adapter=ADAPTER.format(adapted=ADAPTED, entry_point=function.name),
-        record=lambda sandbox: record_inputs(sandbox, recorder, tests))
+        record=lambda sandbox: record_inputs(sandbox, name, recorder, tests))
+
+
+def without_numpy(test: str) -> str:
+    """The test with NUMPY in place of the import; TypeError if it is not text."""
+    if not isinstance(test, str):
+        raise TypeError("test is not text")
+    return "\n".join(NUMPY if line.strip() == "import numpy as np" and line[0] == "i" else line for line in test.split("\n"))
 
 
 def definition(source: str, name: str) -> ast.FunctionDef:
@@ -264,31 +296,32 @@ def _constants(keywords, name):
     return [keyword.value.value for keyword in keywords if keyword.arg == name and isinstance(keyword.value, ast.Constant)]
 
 
-def record_inputs(sandbox, recorder: str, tests: Sequence[str]) -> tuple[list[tuple], bool]:
+def record_inputs(sandbox, name: str, recorder: str, tests: Sequence[str]) -> tuple[list[tuple], bool]:
     """(the different inputs that the tests give the solution, as (positional, named) for the adapter; whether the tests look at
     what it does to them)."""
-    runs = [answer for suite in _run_tests(sandbox, recorder, tests) for answer in suite.expected]
+    runs = [answer for suite in _run_tests(sandbox, name, recorder, tests) for answer in suite.expected]
     cases = {repr(call): tuple(_with_sets(part) for part in call) for seen, _ in runs for call in seen}
     if not cases:
         raise SandboxError("its tests never call the function")
     return list(cases.values())[:MAX_CASES], any(in_place for _, in_place in runs)
 
 
-def _run_tests(sandbox, recorder, tests):
+def _run_tests(sandbox, name, recorder, tests):
     try:
         return [sandbox.expect(recorder, "_record", [(test,) for test in tests])]
     except ReferenceFails as failure:
-        if failure.verdict != "timeout" or len(tests) == 1:
+        if failure.verdict not in TOO_MUCH or len(tests) == 1:
             raise
-    # One by one, so that only a test that takes too long is lost.
+    # One by one, so that only a test that takes too long or gives too much is lost.
     suites, late = [], None
     for test in tests:
         try:
             suites.append(sandbox.expect(recorder, "_record", [(test,)]))
         except ReferenceFails as failure:
-            if failure.verdict != "timeout":
+            if failure.verdict not in TOO_MUCH:
                 raise
             late = failure
+            print(f"{name}: left out a test of {len(test)} characters: {failure.verdict}", file=sys.stderr, flush=True)
     if not suites:
         raise late
     return suites

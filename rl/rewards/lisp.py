@@ -70,16 +70,18 @@ class ProgramGrader(Grader):
                  settings: Settings | None = None):
         """settings: what a second grader is made from; without it there is none."""
         self._sandbox, self._style_weight, self._settings = sandbox, style_weight, settings
-        self._suites, problems = {}, []
+        self._suites, problems = {}, {}
         for task in tasks:
             try:
                 self._suites[task.name] = make_suite(sandbox, task, case_seed)
             except SandboxError as failure:
-                problems.append(f"{task.name}: {failure}")
+                problems[task.name] = f"{task.name}: {failure}"
         if problems:
             more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
-            raise InputError(f"{len(problems)} of {len(tasks)} tasks cannot be graded: {'; '.join(problems[:8])}{more}. Raise "
-                             "CASE_SECONDS if they need more time, or choose other tasks with TASK_NAMES")
+            without = f"-{',-'.join(problems)}" if len(problems) < len(tasks) else "<others>"
+            shown = "; ".join([*problems.values()][:8]) + more
+            raise InputError(f"{len(problems)} of {len(tasks)} tasks cannot be graded: {shown}. Raise "
+                             f"CASE_SECONDS if they need more time, or go without them: TASK_NAMES={without}")
 
     @classmethod
     def open_judge(cls, settings: Settings, workers: int = 0) -> Sandbox:

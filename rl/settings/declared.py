@@ -65,7 +65,7 @@ class DataSettings:
                          choices=("train", "heldout", "all"))
     n_tasks: int = setting(0, "use only the first N tasks of the split in a fixed shuffled order; 0: all", 0, 1_000_000)
     tasks_file: str = setting("", "data file or folder of the task provider; lc_easy and reasoning_gym need none")
-    task_names: str = setting("", "use only these tasks of the split, comma-separated; blank: all")
+    task_names: str = setting("", "only these tasks of the split, comma-separated; -NAME: all but that one; blank: all")
     style_hint: bool = setting(False, "ask for one nested expression in the prompt")
     form_example: bool = setting(False, "show a worked example of the expected form in prompts that ask for an answer in words")
     case_seed: int = setting(1, "seed of the hidden test inputs", 0, 2**31 - 1)

@@ -188,6 +188,9 @@ def test_problems_that_cannot_be_graded_are_named(box, tmp_path, code, test, why
     with pytest.raises(InputError, match="2 of 3 tasks cannot be graded") as refused:
         ProgramGrader(box, tasks, 0.5, 0)
     assert "MBPP/2: " in str(refused.value) and "MBPP/3: " in str(refused.value) and str(refused.value).count(why) == 2
+    others = load(tmp_path, fine, mbpp_row(code, test, number=2), mbpp_row(code, test, number=3),
+                  task_names=str(refused.value).rpartition("TASK_NAMES=")[2])
+    assert [task.name for task in others] == ["MBPP/1"] and verdict(box, *others, "def f(x): return x") == "pass"
 
 
 def test_line_ends_that_are_none_and_a_byte_order_mark(box, tmp_path):
@@ -199,6 +202,65 @@ def test_line_ends_that_are_none_and_a_byte_order_mark(box, tmp_path):
     task, = load_tasks(DataSettings(tasks="humaneval", split="heldout", tasks_file=str(file)))
     assert task.preamble.endswith("ONE = 1\n") and "def f" not in task.preamble
     assert verdict(box, task, "def f(given):\n    return given + ONE") == "pass"
+
+
+# As HumanEval+ and MBPP+ compare.
+PLUS = """import numpy as np
+from math import inf
+
+def is_floats(x) -> bool:
+    if isinstance(x, (list, tuple)) and x:
+        return all(isinstance(i, float) for i in x)
+    if isinstance(x, np.ndarray):
+        return x.dtype == np.float64 or x.dtype == np.float32
+    return isinstance(x, float)
+
+def assertion(out, exp, atol):
+    if atol == 0 and is_floats(exp):
+        atol = 1e-6
+    if out != exp and atol != 0:
+        assert np.allclose(out, exp, rtol=1e-07, atol=atol)
+    else:
+        assert out == exp, f"out: {out}, exp: {exp}"
+
+"""
+LOOP = """inputs = [[[1.0]], [[2.5, -inf]], [[]]]
+results = [[0.1], [0.25, -inf], []]
+for i, (inp, exp) in enumerate(zip(inputs, results)):
+    assertion(CALLED(*inp), exp, 0)
+"""
+TENTH = "def f(x):\n    return [y * 0.1 for y in x]"
+
+
+def test_the_program_test_of_mbpp_plus_gives_cases_too(box, tmp_path):
+    """An answer that is right only for the tests in the prompt fails; the prompt shows no more than before."""
+    row = mbpp_row(TENTH, "assert f([10.0]) == [1.0]")
+    plain, plus = load(tmp_path, row)[0], load(tmp_path, row | {"test": PLUS + LOOP.replace("CALLED", "f")})[0]
+    lucky = "def f(x):\n    return [1.0]"
+
+    assert (verdict(box, plain, lucky), verdict(box, plus, lucky)) == ("pass", "wrong_answer")
+    assert verdict(box, plus, TENTH) == verdict(box, plus, "def f(x):\n    return [y / 10 for y in x]") == "pass"
+    assert [arguments for (arguments, _) in plus.record(box)[0]] == [([10.0],), ([1.0],), ([2.5, -float("inf")],), ([],)]
+    assert messages(plus, ()) == messages(plain, ())
+
+
+def test_humaneval_plus_needs_no_numpy(box, tmp_path):
+    """Its `check` compares with np.allclose; a solution that differs from its results is still refused."""
+    test = PLUS + "def check(candidate):\n" + "".join(f"    {line}\n" for line in LOOP.replace("CALLED", "candidate").split("\n"))
+    row = humaneval_row("    return [y * 0.1 for y in x]\n", "") | {"test": test}
+    task, = load(tmp_path, row)
+
+    assert verdict(box, task, TENTH) == "pass" and verdict(box, task, "def f(x): return x") == "wrong_answer"
+    with pytest.raises(InputError, match="AssertionError"):
+        ProgramGrader(box, load(tmp_path, row | {"test": test.replace("0.25", "0.26")}), 0.5, 0)
+
+
+def test_a_program_test_that_takes_too_long_is_left_out_and_named(tmp_path, capsys):
+    """The tests of the list remain."""
+    task, = load(tmp_path, mbpp_row(SLOW, "assert f(1) == 1") | {"test": "for x in (3, -1):\n    assert f(x) == x\n"})
+    with Sandbox(workers=1, case_cpu_s=0.05, allow_weak=True) as box:
+        assert task.record(box)[0] == [((1,), {})]
+    assert "MBPP/1: left out a test of 39 characters: timeout" in capsys.readouterr().err
 
 
 def test_nothing_runs_for_tasks_that_are_not_chosen(tmp_path):
@@ -367,17 +429,21 @@ def test_an_unusable_file_is_refused(tmp_path, provider, words, content, problem
     assert all(word in str(refused.value) for word in ["TASKS_FILE", problem, *words]), refused.value
 
 
-def test_all_bad_rows_are_named(tmp_path):
-    """One message for the whole file."""
-    rows = [SET | {"code": None}, mbpp_row("def f(x):", "assert f(1)", number=2),
+def test_all_bad_rows_are_named(tmp_path, capsys):
+    """One message for the whole file: an error if no row can be used, otherwise a line on stderr."""
+    bad = [SET | {"code": None}, mbpp_row("def f(x):", "assert f(1)", number=2),
             mbpp_row("def g(x): return 1", "assert f(1)", number=3),
-            mbpp_row("def f(x): return g(x)\ndef g(x): return 1", "assert f(1) == g(1)", number=4), SET, SET]
+            mbpp_row("def f(x): return g(x)\ndef g(x): return 1", "assert f(1) == g(1)", number=4),
+            SET | {"test": ["assert"]}, SET | {"test": "assert ("}]
 
     with pytest.raises(InputError) as refused:
-        load(tmp_path, *rows)
-    message = str(refused.value)
-    assert all(word in message for word in ["row 1: code missing", "2: expected an indented block", "3: its tests call none",
-                                         "4: its tests call f and g", "1 names occur twice"]), message
+        load(tmp_path, *bad)
+    assert [task.name for task in load(tmp_path, *bad, SET, SET)] == ["MBPP/1"]
+    message, line = str(refused.value), capsys.readouterr().err
+    assert "row 8: MBPP/1 occurs twice. Left out; 1 rows can be used" in line and line.count("\n") == 1
+    for word in ("row 1: code missing", "2: expected an indented block", "3: its tests call none", "4: its tests call f and g",
+                 "1: test is not text", "1: '(' was never closed"):
+        assert word in message and word in line, word
     with pytest.raises(InputError, match="HumanEval/0: its solution defines no f"):
         load(tmp_path, humaneval_row("    return x", "assert candidate(1)", prompt="def other(x):\n"))
 

@@ -87,6 +87,13 @@ def test_task_names_choose_and_keep_the_order():
     assert names(load_tasks(DataSettings(task_names="gcd,count_vowels", n_tasks=1))) == chosen[:1]
 
 
+def test_a_minus_takes_a_task_out():
+    """Alone it leaves all others, beside other names those."""
+    train, chosen = names(load_tasks(DataSettings())), ("gcd", "count_vowels")
+    assert names(load_tasks(DataSettings(task_names="-gcd, -count_vowels"))) == [name for name in train if name not in chosen]
+    assert names(load_tasks(DataSettings(task_names="gcd,count_vowels,-gcd"))) == ["count_vowels"]
+
+
 @pytest.mark.parametrize("settings, words", [
     (DataSettings(tasks="hard"), ["TASKS=hard", "lc_easy"]),
     (DataSettings(n_tasks=81), ["N_TASKS=81", "80", "train", "0 for all"]),
@@ -94,6 +101,7 @@ def test_task_names_choose_and_keep_the_order():
     (DataSettings(n_tasks=-1), ["N_TASKS=-1", "0 for all"]),
     (DataSettings(n_tasks=2, task_names="gcd"), ["N_TASKS=2", "1 tasks"]),
     (DataSettings(task_names="gcb,lcm,zzz"), ["gcb (did you mean gcd?)", "lcm", "zzz", "train", "SPLIT=all"]),
+    (DataSettings(task_names="-gcb"), ["gcb (did you mean gcd?)"]),
     (DataSettings(tasks_file="mine.json"), ["TASKS_FILE=mine.json", "unset"]),
 ])
 def test_an_unusable_choice_is_refused(settings, words):
