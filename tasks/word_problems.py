@@ -8,20 +8,25 @@ r"""Word problems and mathematics whose answers are compared: GSM8K, MATH, files
 Problems in a folder or file whose name contains "test" are held out of training. All data comes from local files, none of which
 is part of this repo. Left out, and counted in `left_out`: training problems with the text of a held-out one, problems with a
 figure ([asy]), which the model cannot see, and MATH problems of other levels or without a level. All other unusable rows are
-named, with their lines, in one InputError."""
+named, with their lines, in one InputError.
+
+An answer whose form cannot be read, such as "3 (apples)", is hit by the same text only. A warning counts such answers; if all are
+of that kind, that is an InputError."""
 
 import json
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from rl.errors import InputError, together
 from rl.registry import register_data_provider
-from rl.rewards.words.answers import boxed_answer, gsm8k_gold
+from rl.rewards.words.answers import boxed_answer, can_be_hit, gsm8k_gold
 from rl.rewards.words.rewards import TAG
 from rl.tasks import BaseTask, Provided
 from rl.text_files import read_text, split_lines
@@ -88,13 +93,13 @@ class _Row(NamedTuple):
 @register_data_provider("gsm8k", thinking=True)
 def provide_gsm8k(path: str) -> Provided:
     """The problems in GSM8K's folder, or in one of its files."""
-    return _provide("gsm8k", path, ["train.jsonl", "test.jsonl"], _gsm8k_task)
+    return _checked(path, _provide("gsm8k", path, ["train.jsonl", "test.jsonl"], _gsm8k_task))
 
 
 @register_data_provider("svamp", thinking=True)
 def provide_svamp(path: str) -> Provided:
     """The problems in a file like SVAMP's, or in a folder of such files."""
-    return _provide("svamp", path, ["*.json", "*.jsonl"], _svamp_task)
+    return _checked(path, _provide("svamp", path, ["*.json", "*.jsonl"], _svamp_task))
 
 
 @register_data_provider("math", thinking=True)
@@ -111,7 +116,7 @@ def provide_math(path: str, levels: tuple[int, ...] = LEVELS, whole_answers: boo
             kept.append(task)
     if not kept:
         raise InputError(f"{path}: none of its {len(provided.tasks)} problems is left: {left_out}; choose other levels")
-    return Provided(kept, provided.held_out & {task.name for task in kept}, left_out)
+    return _checked(path, Provided(kept, provided.held_out & {task.name for task in kept}, left_out))
 
 
 @register_data_provider("gsm8k_math_curriculum", thinking=True)
@@ -248,6 +253,23 @@ def _provide(source, path, patterns, make: Callable[[_Row], TextTask]) -> Provid
         raise InputError(f"{path}: {len(problems)} rows cannot be used: {'; '.join(problems[:SHOWN])}{more}. Fix or remove "
                          f"them; the data is {PUBLISHED[source]}")
     return _without_leaks(tasks, frozenset(held_out), {"figure": figures} if figures else {})
+
+
+def _checked(path, provided):
+    """The same; InputError if no answer can be hit, a warning if some cannot."""
+    tasks = provided.tasks
+    if missed := [task for task in tasks if not can_be_hit(task.answer)]:
+        example = f"such as {missed[0].answer[:40]!r} in {missed[0].name}"
+        if len(missed) == len(tasks):
+            raise InputError(f"{path}: none of its {len(tasks)} answers can be read, {example}; write them as numbers, "
+                             r"expressions or words, units in \text{}")
+        _warn(f"warning: {path}: {len(missed)} of {len(tasks)} answers cannot be read, {example}: only the same text is right")
+    return provided
+
+
+@cache    # a command loads its tasks several times
+def _warn(message):
+    print(message, file=sys.stderr, flush=True)
 
 
 def _without_leaks(tasks, held_out, left_out):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl.rewards.words.answers import compare, final_answer, gsm8k_gold
+from rl.rewards.words.answers import can_be_hit, compare, final_answer, gsm8k_gold
 from rl.rewards.words.expressions import decimal_value, parse, same_value
 
 RIGHT = [
@@ -27,6 +27,12 @@ RIGHT = [
     (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\ 2\end{pmatrix}"), ("ba", "ab"), (r"\sqrt{8}", r"2\sqrt2"),
     (r"\frac{1}{1+\sqrt2}", r"\sqrt2-1"), (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"), ("sqrt(2)/2", r"\frac1{\sqrt2}"),
     (r"\sqrt[3]{16}", r"2\sqrt[3]{2}"), ("2^{n+1}", r"2\cdot2^n"), (r"\frac{x^2-1}{x-1}", "x+1"), (r"\sqrt{-3}", r"i\sqrt3"),
+    (r"5^{1/2}", r"\sqrt{5}"), (r"\sqrt5", "5^{0.5}"), ("2^{1/3}", r"\sqrt[3]{2}"), (r"5^{\frac{3}{2}}", r"5\sqrt5"),
+    (r"2^{-1/2}", r"\frac{\sqrt2}{2}"), (r"\frac{1+5^{1/2}}{2}", r"\frac{1+\sqrt5}{2}"), ("3x^{1/2}", r"3\sqrt{x}"),
+    ("2\u22c53x", r"2\cdot3x"), ("3\u22c5x", "3x"), ("2\u2219x", "2x"), ("2\u2217x", "2x"), ("1\u22152", "0.5"),
+    ("1\u20442", "0.5"), ("\u22123", "-3"), ("\u20103", "-3"), ("2\u00bd", "2.5"), ("x\u2a7d3", r"x\le3"), ("x\u2074", "x^4"),
+    ("\u2205", r"\emptyset"), ("9 square feet", r"9\text{ ft}^2"),
+    ("5 centimeters", r"5\text{ cm}"), ("3 feet", "3 ft"), ("2 hours", "2 hr"), ("5 inches", "5 in"), ("2 kilograms", "2 kg"),
     (r"\frac{1}{i}", "-i"), ("10!", "10!"), (r"\binom{5}{2}x", r"\binom{5}{3}x"), ("2xy", "2 y x"), ("0.3333333", r"\frac13"),
     ("3.1415927", r"\pi"), (r"0.8660254", r"\frac{\sqrt{3}}{2}"), ("$x+1$", "1+x"), (r"\(7\)", "7"),
 ]
@@ -40,6 +46,8 @@ WRONG = [
     (r"x\ge3", "x>3"), ("52", "52_8"), ("42", "52_8"), ("52_9", "52_8"), ("y=5", "x=5"), ("x=5", "x=6"), (r"\sqrt{x^2}", "x"),
     ("5 x", "5"), ("1080x", "1080"), ("(1,2,3)", "(1,2)"), ("(1,2)", r"\{1,2\}"), ("1/0", "1"), ("", ""), (None, "5"),
     (" ", "5"), ("5", ""), ("\u0661\u0662", "12"), (r"\binom{5}{2}x", "10x"), ("18 cents", r"\$18"), ("I think 18", "18"),
+    ("5 km", "5 miles"), (r"5\text{ m}", "5 km"), (r"5\text{ cm}^2", r"5\text{ cm}"), (r"25\%", r"25^\circ"),
+    (r"9^{1/2}", "3"), (r"4^{-1/2}", "1"), (r"5^{1/2}", r"\sqrt{6}"), (r"5^{2/1}", "25"),
     (r"\text{18}\text{19}", "18"), ("18\n19", "18"), (r"\boxed{18", "18"), ("5=5", "5=4"),
 ]
 
@@ -73,9 +81,38 @@ def test_unequal_answers(prediction, reference):
 def test_undecidable_pairs_have_no_verdict():
     """Unreadable answers, or values beyond exact arithmetic, give None, so that a second opinion can be asked."""
     for prediction, reference in ((r"\sin 30", r"\frac12"), ("9^{9^{9}}x", "9^{9^{9}}y"), (r"\sqrt{2+\sqrt2}", "1.8x"),
-                                  ("5 km", "5 miles"), ("[" * 300, "1")):
+                                  ("5 hair clips", "5 clips"), ("[" * 300, "1")):
         assert compare(prediction, reference) is None
     assert equal(r"\sin 30", r"\sin  30") and equal("9^{9^{9}}", "9^{9^{9}}")
+
+
+def test_inequalities_that_are_not_solved_are_undecided():
+    """One may be a multiple of the other; two that are solved for the same unknown are certain."""
+    for one, other in (("2x<4", "x<2"), ("x-2<0", "x<2"), ("-x>-2", "x<2"), (r"2x\ge4", r"x\ge2"), ("2<2x<6", "1<x<3"),
+                       (r"x^2\le4", r"-2\le x\le2"), (r"2x\ne4", r"x\ne2"), (r"(x<1,2y<4)", "(x<1,y<2)")):
+        assert compare(one, other) is None and compare(other, one) is None, (one, other)
+    for one, other in (("x<2", "x<3"), ("x<2", "x>2"), ("x<2", r"x\le2"), ("x<2", "1<x<2"), ("y<2", "x<2"), ("x<2", "x=2")):
+        assert compare(one, other) is False and compare(other, one) is False, (one, other)
+    assert equal("2>x", "x<2") and equal(r"1<x\le\frac62", r"3\ge x>1")
+
+
+def test_units_that_clash_are_certain():
+    """So no second opinion is asked; units of which one only adds words to the other are left to it."""
+    for one, other in (("5 km", "5 miles"), ("18 cents", r"\$18"), (r"5\text{ cm}^2", r"5\text{ cm}"), (r"25\%", "25 degrees"),
+                       ("5 square miles", "5 miles"), ("(1 km, 2)", "(1 mile, 2)")):
+        assert compare(one, other) is False and compare(other, one) is False, (one, other)
+    for one, other in (("5 red apples", "5 apples"), ("$18", "18 dollars per hour")):
+        assert compare(one, other) is None
+
+
+@pytest.mark.parametrize(("gold", "hit"), [
+    ("3 (apples)", False), ("3 (ft)", False), (r"\cot x", False), (r"\sin 30", False), ("3 4", False), ("7" * 1001, False),
+    ("1} {2", False), ("", False), (r"\log_2 3, 4", False), ("72", True), ("1,080", True), (r"\text{(B)}", True),
+    ("June 20", True),
+    ("odd", True), (r"5\text{ million}", True), ("2(x)", True), ("52_8", True), (r"x \in [-2,7]", True), ("12:30 PM", True)])
+def test_golds_that_no_answer_can_hit(gold, hit):
+    """Their form cannot be read, so an answer in any other notation is never found right."""
+    assert can_be_hit(gold) is hit
 
 
 def test_the_form_can_be_required():

@@ -99,11 +99,12 @@ def test_the_form_counts_if_the_task_asks_for_it():
 def test_the_second_opinion_is_asked_only_about_undecided_pairs():
     """Not about certain ones, and not about a missing answer."""
     asked = []
-    samples = [sample("\\boxed{7}"), sample("\\boxed{8}"), sample("7"), sample("\\boxed{\\sin 7}")]
+    samples = [sample("\\boxed{7}"), sample("\\boxed{8}"), sample("7"), sample("\\boxed{\\sin 7}"),
+               sample("\\boxed{7 miles}", reference="7 km")]
 
     paid = gsm8k_correctness_reward(samples, second_opinion=lambda *pair: asked.append(pair) or True)
 
-    assert paid == [1.0, 0.0, 0.0, 1.0] and asked == [("\\sin 7", "7")]
+    assert paid == [1.0, 0.0, 0.0, 1.0, 0.0] and asked == [("\\sin 7", "7")]
 
 
 def test_references():
@@ -162,15 +163,17 @@ def test_a_group_of_length_zero_is_paid_nothing():
 
 
 @pytest.mark.parametrize("completion", [
-    "<think>a</think>", "<think>a</think>7", "<think>a</think>\\boxed{}", "<think>a</think>\\boxed{7", "<think>a</think>\\boxed 7",
-    "<think>a</think>\\boxed{7} is right", "<think>a</think>So \\boxed{7}", "So <think>a</think>\\boxed{7}",
+    "<think>a</think>", "<think>a</think>7", "<think>a</think>\\boxed{}", "<think>a</think>\\boxed{7",
+    "<think>a</think>\\boxed 7", "<think>a</think>\\boxed{7} is right",
+    "<think>a</think>So \\boxed{7}", "So <think>a</think>\\boxed{7}",
     "<think>a</think>\\boxed{7}\\boxed{7}", "<think>a</think><think>a</think>\\boxed{7}", "\\boxed{7}", "<think>a"])
 def test_a_malformed_completion_is_paid_nothing_for_its_length(completion, tmp_path):
     """It counts as 0 words: beside 4 words L = 2, so both get 0; beside 1 and 3 words L = 4/3, so these get 5/8 and 0.
 
     A right answer with text behind it is worth its correctness alone, 1."""
     malformed = sample(completion)
-    reward = build_reward("token_utilisation_reward", zero_shot=zero_shot(tmp_path, row("p", "<think>a b</think>\\boxed{7}", True)))
+    file = zero_shot(tmp_path, row("p", "<think>a b</think>\\boxed{7}", True))
+    reward = build_reward("token_utilisation_reward", zero_shot=file)
 
     assert length_penalty_reward([malformed, of_length(4)]) == [0.0, 0.0]
     assert length_penalty_reward([of_length(1), malformed, of_length(3)]) == pytest.approx([5 / 8, 0.0, 0.0])

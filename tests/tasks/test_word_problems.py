@@ -120,6 +120,30 @@ def test_svamp_rows_that_cannot_be_used(tmp_path):
         load("svamp", lines(tmp_path / "rows.jsonl", *rows))
 
 
+@pytest.mark.parametrize(("provider", "row"), [
+    ("svamp", lambda answer: {"question": f"How many are {answer}?", "answer": answer}),
+    ("math", lambda answer: problem(f"What is {answer}?", 1, f"\\boxed{{{answer}}}"))])
+def test_answers_that_cannot_be_hit_are_counted(tmp_path, capsys, provider, row):
+    """The problems stay, since the same text is right; if there are no others, they are refused."""
+    bad, good = ["3 (apples)", r"\cot x"], ["3", "x", "June 20"]
+    some = lines(tmp_path / "some.jsonl", *map(row, bad + good))
+    assert len(load(provider, some).tasks) == len(load(provider, some).tasks) == 5
+    told = capsys.readouterr().err
+    assert told.count("2 of 5 answers cannot be read") == 1 and "'3 (apples)'" in told
+    load(provider, lines(tmp_path / "good.jsonl", *map(row, good)))
+    assert capsys.readouterr().err == ""
+    with pytest.raises(InputError, match=r"none of its 2 answers can be read, such as '3 \(apples\)' .*/1"):
+        load(provider, lines(tmp_path / "bad.jsonl", *map(row, bad)))
+
+
+def test_only_the_answers_of_the_chosen_levels_count(tmp_path):
+    """The other levels' readable answers do not help."""
+    file = lines(tmp_path / "math.jsonl", problem("A?", 1), problem("B?", 2, r"\boxed{\cot x}"))
+    assert load("math", file, levels=[1, 2]).tasks
+    with pytest.raises(InputError, match="none of its 1 answers can be read"):
+        load("math", file, levels=[2])
+
+
 # MATH, on problems of our own
 
 def test_math_by_level(tmp_path):

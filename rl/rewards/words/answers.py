@@ -16,13 +16,15 @@ How answers are read, each a deliberate choice:
 - only text in \text{} and whole words of three or more letters are words; "xy" is a product.
 
 How they are compared:
-- units count only if both answers have one, and % does not divide by 100: 25\% is 25, not 0.25;
+- units count only if both answers have one, and % does not divide by 100: 25\% is 25, not 0.25. Different units are wrong, but
+  undecided if one only adds words to the other (red apples, apples);
 - unreduced fractions and unexpanded products are right, unless the task asks for a form: `same_form`;
 - an answer must be worked out: 48 + 24 is not 72, nor is 2^3 8, unless the reference contains such operations itself.
-  Fractions, roots and a * 10^n are worked out; if the reference is a whole number, only digits are;
+  Fractions, roots (5^{1/2} too) and a * 10^n are worked out; if the reference is a whole number, only digits are;
 - a decimal may be off by 1e-6 of the reference, but not if that is a whole number, and never between two exact values;
 - tuples and intervals have an order and brackets; sets and lists of roots have neither, but multiplicity counts;
-- equations are equal if one is a multiple of the other; "x = 5" is 5 if the other answer has no "=".
+- equations are equal if one is a multiple of the other; "x = 5" is 5 if the other answer has no "=";
+- inequalities are equal if their sides are; otherwise they are undecided unless both are solved for an unknown.
 
 Not judged: the derivation."""
 
@@ -33,7 +35,19 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from rl.rewards.words.expressions import DIGITS, MAX_DEPTH, MAX_LENGTH, Node, Unreadable, decimal_value, parse, same_value, walk
+from rl.rewards.words.expressions import (
+    DIGITS,
+    MAX_DEPTH,
+    MAX_LENGTH,
+    REAL,
+    Node,
+    Unreadable,
+    decimal_value,
+    parse,
+    rational_value,
+    same_value,
+    walk,
+)
 
 # ---- answers in texts -------------------------------------------------------------------------------------------------
 
@@ -144,6 +158,7 @@ class Form(NamedTuple):
 TOLERANCE = Decimal("1e-6")
 LITERAL = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 FUNCTION_NAMES = set("fghpqPQV")
+KNOWN = {*REAL, "i", "\\infty"}    # names that are no unknowns
 SUM_LIKE = ("add", "mul", "pow", "fact", "binom")
 
 
@@ -167,6 +182,21 @@ def compare(prediction: str | None, reference: str, same_form: bool = False) -> 
     if "unreadable" in (given.kind, wanted.kind):
         return None
     return given.kind != "hedged" and _same(given, wanted, same_form)
+
+
+# Words, perhaps with numbers (June 20), which are compared as they are written.
+PLAIN_TEXT = re.compile(r"(?!(?:arc)?(?:sin|cos|tan|cot|sec|csc|log|exp)h?\b)[A-Za-z]{3,}[A-Za-z0-9 ,.:'/-]*")
+UNIT_IN_BRACKETS = re.compile(r"[0-9}]\s*\(([A-Za-z]{2,})\)$")
+
+
+def can_be_hit(reference: str) -> bool:
+    """Whether an answer can be right by what it says: the reference can be written in a box, and its form can be read."""
+    if compare(final_answer(rf"\boxed{{{reference}}}"), reference) is not True:
+        return False
+    bracketed = UNIT_IN_BRACKETS.search(reference.strip())
+    if bracketed and (len(bracketed[1]) > 2 or bracketed[1].casefold() in SHORT_UNITS):    # the same as 3 * apples
+        return False
+    return bool(PLAIN_TEXT.fullmatch(reference.strip())) or _form_of(reference).kind != "unreadable"
 
 
 def _form_of(answer):
@@ -197,11 +227,24 @@ def _same(a: Form, b: Form, same_form) -> bool | None:
         return _same_expression(a, b, same_form)
     if a.kind == "relation" and len(a.parts) == 2 and a.detail == b.detail == ("=",):
         return _same_equation(a, b, same_form)
-    if len(a.parts) != len(b.parts) or a.detail != b.detail:
-        return False
+    alike = len(a.parts) == len(b.parts) and a.detail == b.detail
     if a.kind in ("set", "union"):
-        return _same_multiset(a.parts, b.parts, same_form)
-    return _all_parts_same(a, b, same_form)
+        return alike and _same_multiset(a.parts, b.parts, same_form)
+    same = alike and _all_parts_same(a, b, same_form)
+    return None if same is False and all(map(_is_inequality, (a, b))) and not all(map(_is_solved, (a, b))) else same
+
+
+def _is_inequality(form):
+    return form.kind == "relation" and set(form.detail) != {"="}
+
+
+def _is_solved(form):
+    """Whether the relation compares one unknown with numbers only."""
+    if any(side.kind != "expr" for side in form.parts):
+        return False
+    trees = [side.parts[0] for side in form.parts]
+    unknowns = [node.value for tree in trees for node in walk(tree) if node.kind == "sym" and node.value not in KNOWN]
+    return len(unknowns) == 1 and any(tree.value == unknowns[0] for tree in trees)
 
 
 def _same_but_for_name(a, b, same_form):
@@ -261,7 +304,8 @@ def _renamed(tree):
 def _same_expression(a, b, same_form):
     ours, theirs = a.parts[0], b.parts[0]
     if a.detail and b.detail and a.detail != b.detail:
-        return None
+        one, other = set(a.detail.split()), set(b.detail.split())
+        return None if one < other or other < one else False
     if same_form and _shape(ours) != _shape(theirs):
         return False
     whole = theirs.kind == "num" and theirs.value.denominator == 1
@@ -290,9 +334,14 @@ def _is_worked_out(tree):
     for node in walk(tree):
         plain = sum(map(_is_rational, node.parts))
         if node.kind in SUM_LIKE and plain > 1 or node.kind == "fact" and plain:
-            if not (node.kind == "pow" and node.parts[0].value == 10):
+            if not (node.kind == "pow" and (node.parts[0].value == 10 or _is_root(node))):
                 return False
     return True
+
+
+def _is_root(power):
+    exponent = rational_value(power.parts[1])
+    return exponent is not None and exponent.denominator != 1
 
 
 def _is_in_digits(tree):
@@ -318,6 +367,11 @@ SPACES = re.compile(r"(?<!\\)\\[,;:!> ]|\\q?quad(?![A-Za-z])|~|\s+")
 DROPPED = re.compile(r"\\(?:left|right|[Bb]igg?[lr]?|displaystyle|textstyle)(?![A-Za-z])")
 GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,|\{,\}|,\\!\s*|\\,)[0-9]{3})+(?![0-9]|,[0-9])")
 SIGNS = {"\u2212": "-", "\u2013": "-", "\u00d7": "\\times ", "\u00b7": "\\cdot ", "\u00f7": "\\div ", "\u03c0": "\\pi ",
+         "\u22c5": "\\cdot ", "\u2219": "\\cdot ", "\u2217": "\\ast ", "\u2215": "/", "\u2044": "/", "\u2010": "-",
+         "\u2011": "-", "\u2213": "\\mp ", "\u2a7d": "\\le ", "\u2a7e": "\\ge ", "\u2205": "\\emptyset ",
+         "\u00b9": "^1", **{chr(0x2070 + digit): f"^{digit}" for digit in (0, *range(4, 10))},
+         **{sign: rf"\frac{{{top}}}{{{bottom}}}" for sign, top, bottom in (
+             ("\u00bd", 1, 2), ("\u00bc", 1, 4), ("\u00be", 3, 4), ("\u2153", 1, 3), ("\u2154", 2, 3), ("\u215b", 1, 8))},
          "\u221e": "\\infty ", "\u2264": "\\le ", "\u2265": "\\ge ", "\u2260": "\\ne ", "\u00b1": "\\pm ", "\u222a": "\\cup ",
          "\u2208": "\\in ", "\u221a": "\\sqrt ", "\u00b0": "^\\circ ", "\u00b2": "^2", "\u00b3": "^3"}
 RELATIONS = {"\\leq": "\\le", "\\leqslant": "\\le", "\\geq": "\\ge", "\\geqslant": "\\ge", "\\neq": "\\ne", "\\lt": "<",
@@ -333,7 +387,13 @@ SUFFIXES = {"\\%": "percent", "%": "percent", "^\\circ": "degree", "^{\\circ}": 
 PREFIXES = {"\\$": "dollar", "$": "dollar", "\u20ac": "euro", "\u00a3": "pound"}
 NOT_UNITS = set("or and to about around not than more less plus minus times over under between half quarter third hundred "
                 "thousand million billion trillion dozen dozens hundreds thousands millions squared cubed roughly ago".split())
+SAME_UNITS = {
+    "millimeter": "mm", "millimetre": "mm", "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km",
+    "kilometre": "km", "milligram": "mg", "gram": "g", "kilogram": "kg", "milliliter": "ml", "millilitre": "ml", "liter": "l",
+    "litre": "l", "foot": "ft", "feet": "ft", "inch": "in", "inche": "in", "ounce": "oz", "lb": "pound", "hour": "hr",
+    "mile": "mi", "yard": "yd", "minute": "min", "sec": "second"}
 SHORT_UNITS = set("cm mm km kg mg ml ft in oz lb hr mi yd sq am pm".split())
+POWERS = {"square": "2", "sq": "2", "cubic": "3"}
 MATRIX = re.compile(r"^\\begin\{([pb]?matrix)\}(.*)\\end\{\1\}$", re.S)
 HEDGE = r"(?i)(?:about|around|roughly|approximately|nearly|almost|over|under|at (?:least|most)|(?:more|less) than)\s"
 
@@ -495,8 +555,16 @@ def _without_unit(text):
                 continue    # 2 xy is a product
             if NOT_UNITS & {part for word in words for part in re.split(r"[/-]", word)}:
                 raise Hedged(f"{match[2]!r} is not a unit")
-            return match[1], _singular(" ".join(words)) + (match[3] or "")
+            return match[1], _unit(words, match[3] or "")
     return text, ""
+
+
+def _unit(words, power):
+    """One name for a unit however it is written: square feet and ft^2 are the same."""
+    words = [SAME_UNITS.get(singular := _singular(word), singular) for word in words]
+    if len(words) > 1 and words[0] in POWERS:
+        words, power = words[1:], power or POWERS[words[0]]
+    return " ".join(words) + power
 
 
 def _singular(words):

@@ -310,6 +310,14 @@ def decimal_value(tree: Node) -> Decimal | None:
         return None
 
 
+def rational_value(tree: Node) -> Fraction | None:
+    """The exact value of an expression without unknowns; None if it is irrational or cannot be computed."""
+    try:
+        return _rational(evaluate(tree, REAL))
+    except (NotComparable, ArithmeticError, KeyError):
+        return None
+
+
 def evaluate(tree: Node, values: dict) -> tuple[dict, dict]:
     """(numerator, denominator) of the value at a point, both sums of terms; NotComparable or ZeroDivisionError if it has none."""
     if tree.kind == "num":
