@@ -591,6 +591,13 @@ def test_texts_of_a_result_can_be_written(box, suite, source):
     assert result.verdict != "pass" and f"{result.detail}{result.stdout}".encode() and r"\ud" in result.detail
 
 
+def test_random_numbers_repeat(box):
+    """Every candidate draws the same numbers, so that its verdict is the same each time."""
+    source = "import random\ndef f(n):\n    return [random.random(), random.randrange(10**9)]\n"
+
+    assert box.expect(source, "f", [(1,), (2,)]).expected == box.expect(source, "f", [(1,), (2,)]).expected
+
+
 def test_empty_batch_and_flags(box, suite):
     """An empty batch is fine; flags report suspicious names and blocked imports and never change the verdict."""
     source = "try:\n    import os\nexcept ImportError:\n    pass\nx = ().__class__.__subclasses__\ndef inc(nums):\n" + RIGHT

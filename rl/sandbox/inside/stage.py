@@ -10,8 +10,8 @@ import builtins
 import contextlib
 import importlib.util
 import io
+import os
 import posixpath
-import random
 import sys
 import time
 import types
@@ -99,6 +99,7 @@ class Stage:
         self.stdout = io.TextIOWrapper(io.BufferedWriter(self.raw), "utf-8", "backslashreplace")
         sys.stdin = io.TextIOWrapper(io.BytesIO(b""), "utf-8")
         sys.stdout = sys.stderr = self.stdout
+        _import_without_hooks("random", "threading")
         self.modules = {name: importlib.import_module(name) for name in WHITELIST}
         for name in FOR_C_CODE:
             with contextlib.suppress(ImportError):  # some Python versions do not have it
@@ -181,6 +182,14 @@ class Stage:
         return self.raw.kept.decode("utf-8", "replace")
 
 
+def _import_without_hooks(*names):
+    # Their hooks would run after every fork: one draws a new seed, so that verdicts would not repeat, the other is for threads.
+    register, os.register_at_fork = os.register_at_fork, lambda **_hooks: None
+    for name in names:
+        importlib.import_module(name)
+    os.register_at_fork = register
+
+
 def _python_lru_cache():
     # functools with its cache in Python: from 3.12 on, calls through C have a depth limit that cannot be raised.
     hidden, sys.modules["_functools"] = sys.modules["_functools"], None
@@ -199,6 +208,7 @@ def warm_up():
         _python_lru_cache()
     import datetime
     import decimal
+    import random
     import re
     import statistics
     import string
