@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from rl.settings.declared import LEAVES, RETIRED, SECTIONS, text_of
+from rl.settings.trl import IN_ENVIRON, NO_EQUIVALENT, TRL
 
 PAGE = ROOT / "docs" / "SETTINGS.md"
 INTRODUCTION = """# Settings
@@ -23,6 +24,12 @@ RETIRED_TEXT = """## No longer settings
 
 These are constants now. Old runs and other trainers' files may still name them: the constant is accepted, any other value is an
 error."""
+
+TRL_TEXT = """## Other names of TRL 1.16
+
+TRL's configuration files are read as they are. Besides the other names above, these values are understood; any other is an error
+that names the way on. `per_device_train_batch_size` and `gradient_accumulation_steps` give TASKS_PER_STEP (their product /
+GROUP) where they make one update per batch; `warmup_ratio` gives WARMUP_STEPS."""
 
 
 def table(header, rows) -> str:
@@ -48,7 +55,13 @@ def page() -> str:
     rows = [[code([old.name.upper()]), code([f"{old.section}.{old.name}"]), code(old.aliases), code([text_of(old.fixed)]),
              code(old.spellings), old.help] for old in RETIRED.values()]
     header = ["variable", "in YAML", "other names", "constant", "also accepted", "meaning"]
-    return "\n\n".join([*parts, RETIRED_TEXT, table(header, rows)]) + "\n"
+    parts += [RETIRED_TEXT, table(header, rows)]
+    rows = [[code([known.name]), ", ".join(f"`{value}`" + (f" -> {becomes[0].upper()}={becomes[1]}" if becomes else "")
+                                           for value, becomes in known.becomes.items()), known.way_on]
+            for known in IN_ENVIRON.values()]
+    rest = code(name for name, known in TRL.items() if known.way_on == NO_EQUIVALENT)
+    parts += [TRL_TEXT, table(["name", "accepted", "otherwise"], rows), f"Without equivalent, to be removed: {rest}."]
+    return "\n\n".join(parts) + "\n"
 
 
 def main(arguments, path: Path = PAGE) -> int:

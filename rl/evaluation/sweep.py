@@ -115,7 +115,8 @@ def _axis(name: str, values: str | list, problems: list[str]) -> Axis | None:
         try:
             parsed.append(entry(value) if path else parse(leaf, value))
         except (ValueError, OverflowError):
-            problems.append(f"{name}={value}: " + ("not valid YAML, or not a finite number" if path else f"{leaf.name.upper()} takes {leaf.limits}"))
+            takes = "not valid YAML, or not a finite number" if path else f"{leaf.name.upper()} takes {leaf.limits}"
+            problems.append(f"{name}={value}: {takes}")
     problems += [f"{name}: no values"] * (not values)
     problems += [f"{name}={text_of(value)} is given twice" for i, value in enumerate(parsed) if value in parsed[:i]]
     return Axis(leaf, tuple(path), tuple(parsed))

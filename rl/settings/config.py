@@ -33,7 +33,8 @@ from rl.settings.declared import (
 )
 from rl.settings.help import misspelt_variables, what_was_meant
 from rl.settings.paths import resolved_path, with_absolute_paths, with_relative_paths
-from rl.settings.values import is_constant, parse, read_mapping
+from rl.settings.trl import BATCH, COMPUTED, IN_ENVIRON, TRL, VALUES, Name
+from rl.settings.values import is_constant, number, parse, read_mapping, translated
 
 
 class SettingsError(InputError):
@@ -56,7 +57,7 @@ class Loaded(NamedTuple):
 
 class Given(NamedTuple):
     """A value as the user wrote it."""
-    setting: Leaf | Retired
+    setting: Leaf | Retired | Name
     value: Any
     shown: str     # name and value, for messages
     origin: str
@@ -80,11 +81,12 @@ def load(environ, training=False, defaults: dict[str, Any] | None = None, unused
     given = {name: (value, OWN_DEFAULT) for name, value in defaults.items()}
     given |= _accepted(_in_file(file, problems), problems, defaults) if file else {}
     given |= _accepted(_in_environ(environ), problems, defaults)
+    given, warnings = _computed(given, problems)
     problems += _unused(given, defaults, unused)
     if "resume" not in unused and "resume" in given and (folder := given["resume"][0]):
         cache_dir = given["cache_dir"][0] if "cache_dir" in given else ""
         return _from_run(str(resolved_path(cache_dir, "runs", folder)), environ, training)
-    return _loaded(given, problems, environ, training, proof=bool(defaults))
+    return _loaded(given, problems, environ, training, warnings, proof=bool(defaults))
 
 
 def _unused(given, defaults, unused) -> list[str]:
@@ -104,13 +106,13 @@ def _from_run(folder, environ, training=True) -> Loaded:
     saved = {name: (value, origin) for name, (value, _) in saved.items()}
     if file := environ.get("CONFIG", "").strip():
         problems.append(f"CONFIG={file}: a resumed run takes its settings from {_config_file(folder)}; unset CONFIG")
-    asked = _accepted(_in_environ(environ), problems)
+    asked, warnings = _computed(_accepted(_in_environ(environ), problems), problems, saved)
     problems += _changes_refused(folder, saved, asked)
     changed = {name: given for name, given in asked.items() if LEAVES[name].on_resume}
     here = {"out": (str(folder), origin), "resume": (str(folder), "env RESUME")}
     kept = {name: saved.get(name, (LEAVES[name].default,))[0] for name in changed}
     before = {name: kept[name] for name, (value, _) in changed.items() if value != kept[name]}
-    return _loaded(saved | changed | here, problems, environ, training)._replace(before=before)
+    return _loaded(saved | changed | here, problems, environ, training, warnings)._replace(before=before)
 
 
 def _changes_refused(folder, saved, asked) -> list[str]:
@@ -225,10 +227,10 @@ def _in_entry(path, key, value, problems) -> list[Given]:
 def _of_key(path, key, value, section, problems) -> list[Given]:
     """The setting called `key`; none if it is unknown, in the wrong section, or null, which means unset."""
     where = f"{path}: {section}." if section else f"{path}: "
-    setting = NAMES.get(key) or RETIRED_NAMES.get(key)
+    setting = NAMES.get(key) or RETIRED_NAMES.get(key) or TRL.get(key)
     if setting is None:
         problems.append(f"{where}{key}: unknown setting; {what_was_meant(key, section)}")
-    elif section not in (None, setting.section):
+    elif not isinstance(setting, Name) and section not in (None, setting.section):
         problems.append(f"{where}{key}: {setting.name} is in section {setting.section}; move it there, or to the top level")
     elif value is not None:
         alias = f" ({key})" if key != setting.name else ""
@@ -238,8 +240,8 @@ def _of_key(path, key, value, section, problems) -> list[Given]:
 
 def _in_environ(environ) -> list[Given]:
     """The settings in the environment."""
-    found = [(name.upper(), setting, environ[name.upper()].strip()) for name, setting in (NAMES | RETIRED_NAMES).items()
-             if name.upper() in environ]
+    known = NAMES | RETIRED_NAMES | IN_ENVIRON
+    found = [(name.upper(), setting, environ[name.upper()].strip()) for name, setting in known.items() if name.upper() in environ]
     return [Given(setting, value, f"{name}={_shortened(value)}", f"env {name}") for name, setting, value in found
             if value or isinstance(setting, Leaf) and setting.type is str and setting.default == ""]
 
@@ -253,9 +255,24 @@ def _accepted(givens, problems, defaults=MappingProxyType({})) -> dict[str, tupl
             if not is_constant(setting, given.value):
                 problems.append(f"{given.shown}: {name.upper()} is fixed at {text_of(setting.fixed)} ({setting.help}); remove it")
             continue
+        if name == "warmup_steps" and _is_share(given.value):    # transformers 5 takes a share of the steps here too
+            setting, name = TRL["warmup_ratio"], "warmup_ratio"
         try:
-            value = parse(setting, given.value)
-        except (ValueError, OverflowError):
+            if name in COMPUTED:
+                value = number(float if name == "warmup_ratio" else int, given.value)
+                if not 0 <= value <= (1 if name == "warmup_ratio" else 10**9):
+                    raise ValueError
+            elif isinstance(setting, Name):
+                if (found := translated(setting, given.value)) is None:
+                    continue
+                name, value = found[0], parse(LEAVES[found[0]], found[1])
+            else:
+                value = parse(setting, given.value)
+        except (ValueError, OverflowError, LookupError):
+            way_on = setting.way_on if isinstance(setting, Name) else VALUES.get((name, str(given.value).lower()))
+            if way_on:
+                problems.append(f"{given.shown}: {way_on}")
+                continue
             default = text_of(defaults.get(name, setting.default)) or "blank"
             problems.append(f"{given.shown}: {name.upper()} takes {setting.limits} ({setting.help}); leave it out for "
                             f"the default, {default}")
@@ -264,6 +281,51 @@ def _accepted(givens, problems, defaults=MappingProxyType({})) -> dict[str, tupl
             problems.append(f"{given.shown}: contradicts {shown[name]}, the same setting; keep one")
         accepted[name], shown[name] = (value, given.origin), given.shown
     return accepted
+
+
+def _is_share(value) -> bool:
+    try:
+        return 0 < number(float, value) < 1
+    except (ValueError, OverflowError):
+        return False
+
+
+def _computed(given, problems, saved=MappingProxyType({})):
+    """(the settings with those that TRL's names give together with others, such as WARMUP_STEPS from warmup_ratio and STEPS;
+    warnings). saved: settings of the run that is resumed."""
+    given, computed = dict(given), {name: given[name] for name in COMPUTED if name in given}
+    for name in computed:
+        del given[name]
+
+    def value(name):
+        return (given.get(name) or saved.get(name) or (LEAVES[name].default,))[0]
+
+    def put(name, found, origin):
+        was = given.get(name)
+        if was and was[0] != found and was[1].startswith("env ") == origin.startswith("env "):
+            problems.append(f"{origin}: makes {name.upper()}={found}, which contradicts {was[1]}, {was[0]}; keep one")
+        elif not was or was[1] == OWN_DEFAULT or origin.startswith("env "):
+            given[name] = found, origin
+
+    warnings = []
+    if "logging_steps" in computed and computed["logging_steps"][0] != 1:
+        warnings.append(f"logging_steps={computed['logging_steps'][0]} has no effect: every step is logged")
+    if "warmup_ratio" in computed:
+        share, origin = computed["warmup_ratio"]
+        put("warmup_steps", math.ceil(share * value("steps")), origin)
+    device, accumulated, generated, whole = (computed.get(name, (None,))[0] for name in BATCH)
+    rows = (device or 0) * (accumulated or 1)
+    if [name for name in BATCH if name in computed and (device is not None or computed[name][0] != 1)]:
+        shown = ", ".join(f"{name}={computed[name][0]}" for name in BATCH if name in computed)
+        if not rows or (generated or accumulated or 1) != (accumulated or 1) or (whole or rows) != rows:
+            problems.append(f"{shown}: {TRL[BATCH[0]].way_on}")
+        elif rows % value("group"):
+            problems.append(f"{shown}: {rows} samples are not a whole number of groups of GROUP={value('group')}; set "
+                            "TASKS_PER_STEP, the prompts of a step")
+        else:
+            origins = [computed[name][1] for name in BATCH if name in computed]
+            put("tasks_per_step", rows // value("group"), next((one for one in origins if one.startswith("env ")), origins[0]))
+    return given, warnings
 
 
 def _config_file(folder) -> Path:
@@ -275,13 +337,13 @@ def _shortened(value) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _loaded(given, problems, environ, training, proof=False) -> Loaded:
+def _loaded(given, problems, environ, training, warnings, proof=False) -> Loaded:
     """The settings with the given values; SettingsError lists all problems."""
     settings = _with(Settings(), {name: value for name, (value, _) in given.items()})
     if problems := problems + (training_problems(settings) if training else []):
         raise SettingsError(problems)
     origins = {name: given[name][1] if name in given else "default" for name in LEAVES}
-    warnings = misspelt_variables(environ) + (without_effect(settings, proof) if training else [])
+    warnings = warnings + misspelt_variables(environ) + (without_effect(settings, proof) if training else [])
     return Loaded(with_absolute_paths(settings), origins, warnings)
 
 

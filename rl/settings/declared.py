@@ -32,7 +32,7 @@ class ModelSettings:
     model: str = setting("0.5B", f"the model: a short name ({', '.join(SHAPES)}, tiny), a hub id, a checkpoint folder or a .gguf "
                          "file", aliases=("model_name_or_path",))
     dtype: str = setting("auto", "number format of the frozen weights; auto: float32 on a CPU, bfloat16 on a GPU, float16 on a "
-                         "GPU without bfloat16", choices=("auto", "float32", "bfloat16", "float16"))
+                         "GPU without bfloat16", choices=("auto", "float32", "bfloat16", "float16"), aliases=("torch_dtype",))
     lora: str = setting("", "adapter to start from, probe or query: a checkpoint of a run, a PEFT folder or an .npz file; blank: "
                         "none")
     lora_rank: int = setting(16, "rank of the adapter's matrices; an adapter given by LORA keeps its own", 1, 512,
@@ -107,7 +107,7 @@ class ObjectiveSettings:
                              choices=("grpo", "rloo", "passk"))
     advantage_scale: str = setting("auto", "std: divide advantages by the group's standard deviation; none: do not; auto: none "
                                    "with LOSS=dr_grpo or ADVANTAGE=rloo, else std", choices=("auto", "std", "none"),
-                                   aliases=("scale_rewards",))
+                                   aliases=("scale_rewards",), spellings={"group": "std", "true": "std", "false": "none"})
     pass_k: int = setting(4, "with ADVANTAGE=passk, the k of pass@k; must be below GROUP", 1, 1023)
     overlong: str = setting("keep", "what happens to samples cut off at MAX_NEW_TOKENS; keep: nothing; mask: they are left out "
                             "of the loss; penalise: correct answers earn less the closer they come to the limit",
@@ -115,7 +115,7 @@ class ObjectiveSettings:
     overlong_tokens: int = setting(32, "with OVERLONG=penalise, the penalty begins this many tokens before the limit", 1, 32768)
     overlong_penalty: float = setting(0.5, "with OVERLONG=penalise, what a correct answer loses at the limit", 0.001, 1.0)
     entropy_bonus: float = setting(0.0, "weight of the policy's entropy; above 0, groups without signal are trained on too", 0.0,
-                                   10.0)
+                                   10.0, aliases=("entropy_coef",))
     kl_beta: float = setting(0.0, "weight of the KL divergence from the model without adapter; above 0, groups without signal "
                              "are trained on too", 0.0, 10.0, aliases=("beta",))
     updates_per_batch: int = setting(1, "optimiser updates per batch of samples; with 1 every ratio is 1, so clipping never acts",
@@ -253,7 +253,7 @@ class Leaf(NamedTuple):
         if self.type is Kwargs:
             return "a mapping, {name: value}"
         if self.names:
-            return f"a comma-separated list of {', '.join(self.names)}, each at most once"
+            return f"a comma-separated list of {', '.join(self.names)}, each at most once, or all-linear"
         if self.type is str:
             also = f" (also {', '.join(self.spellings)})" if self.spellings else ""
             return f"one of {', '.join(self.choices)}{also}" if self.choices else self.words or "text"

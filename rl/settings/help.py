@@ -5,6 +5,7 @@ import textwrap
 
 from rl.registry import registered, takers
 from rl.settings.declared import LEAVES, NAMES, RETIRED, RETIRED_NAMES, SECTIONS, text_of
+from rl.settings.trl import TRL
 
 PREFIXES = {"TRAIN", "TRAINING", "GRPO", *(section.upper() for section in SECTIONS)}   # often put before a setting's name
 
@@ -46,7 +47,7 @@ def misspelt_variables(environ) -> list[str]:
     """A warning for each variable that looks like a misspelt setting; other variables are nobody's business here."""
     known = sorted({name.upper() for name in NAMES} | {"CONFIG"})
     warnings = []
-    for name in sorted(set(environ) - set(known) - {name.upper() for name in RETIRED_NAMES}):
+    for name in sorted(set(environ) - set(known) - {name.upper() for name in (*RETIRED_NAMES, *TRL)}):
         prefix, _, rest = name.upper().partition("_")
         near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
         near = near if near and near[0][0] == name[0].upper() else []    # OSTYPE, which bash sets, is not LOSS_TYPE

@@ -11,7 +11,8 @@ from pathlib import Path
 import yaml
 
 from rl.registry import number
-from rl.settings.declared import Kwargs, Leaf, Retired
+from rl.settings.declared import Kwargs, Leaf, Retired, text_of
+from rl.settings.trl import Name
 
 SWITCHES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -28,6 +29,8 @@ def parse(leaf: Leaf, value):
         return Kwargs(mapping_text(value))
     if leaf.names:
         return _name_list(leaf.names, value)
+    if leaf.name == "tracker" and isinstance(value, list) and len(value) < 2:    # as TRL writes report_to
+        value = value[0] if value else "none"
     if leaf.type is str:
         value = _choice(leaf, value) if leaf.spellings else value
         if not isinstance(value, str) or (leaf.choices and value not in leaf.choices):
@@ -49,6 +52,17 @@ def is_constant(old: Retired, value) -> bool:
         except (ValueError, OverflowError):
             return False
     return value == old.fixed or _folded(value) in map(_folded, old.spellings)
+
+
+def translated(known: Name, value) -> tuple[str, str] | None:
+    """(setting, value) that one of TRL's names becomes, None if it changes nothing; LookupError or
+    ValueError for values without equivalent."""
+    text = str(value)
+    if text.lower() in SWITCHES and {"true", "false"} & {*known.becomes}:
+        text = text_of(SWITCHES[text.lower()])
+    elif text not in known.becomes:
+        text = f"{number(float, text):g}"
+    return known.becomes[text]
 
 
 def mapping_text(value) -> str:
@@ -106,6 +120,8 @@ def _name_list(known, value) -> str:
     if not isinstance(value, str | list):
         raise ValueError
     found = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if found == ["all-linear"]:    # PEFT's name for all of them
+        return ",".join(known)
     if not found or any(name not in known or found.count(name) > 1 for name in found):
         raise ValueError
     return ",".join(name for name in known if name in found)
