@@ -14,6 +14,7 @@ import numpy as np
 
 from rl.errors import InputError
 from rl.models.tensors import read_tensors
+from rl.settings.paths import adapter_path
 from rl.text_files import read_text
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -55,7 +56,7 @@ class Stored(NamedTuple):
 
 def read_adapter(path: str | Path) -> Stored:
     """The adapter in a checkpoint of a run, a PEFT folder or an .npz; AdapterError names the path and what is wrong."""
-    path = Path(path)
+    path = adapter_path(Path(path))
     if not path.exists() or (path.is_dir() and not (path / CONFIG).exists()):
         raise AdapterError(f"{path}: {'no adapter in this folder' if path.exists() else 'no such file or folder'}; give "
                            "runs/<name>/checkpoints/step_NNNNN, a folder that peft saved, or a lora_stepNNNNN.npz")

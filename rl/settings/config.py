@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from rl.errors import InputError
+from rl.registry import takers
 from rl.settings.checks import fixed_on_resume, training_problems, without_effect
 from rl.settings.declared import (
     LEAVES,
@@ -61,6 +62,7 @@ class Given(NamedTuple):
     value: Any
     shown: str     # name and value, for messages
     origin: str
+    part: bool = False    # whether the value is one entry of a mapping
 
 
 SECTION_ALIASES = {"rewards": "reward", "experiment": "run"}    # names in other trainers' files
@@ -228,6 +230,9 @@ def _of_key(path, key, value, section, problems) -> list[Given]:
     """The setting called `key`; none if it is unknown, in the wrong section, or null, which means unset."""
     where = f"{path}: {section}." if section else f"{path}: "
     setting = NAMES.get(key) or RETIRED_NAMES.get(key) or TRL.get(key)
+    if setting is None and section in (None, "objective", "reward") and takers("objective", key):
+        of = LEAVES["combine_kwargs"]    # other trainers have these switches beside the objective, or among the rewards
+        return [Given(of, {key: value}, f"{where}{key}: {_shortened(value)}", f"CONFIG {path} ({key})", part=True)]
     if setting is None:
         problems.append(f"{where}{key}: unknown setting; {what_was_meant(key, section)}")
     elif not isinstance(setting, Name) and section not in (None, setting.section):
@@ -249,7 +254,7 @@ def _in_environ(environ) -> list[Given]:
 def _accepted(givens, problems, defaults=MappingProxyType({})) -> dict[str, tuple[Any, str]]:
     """Name -> (parsed value, origin); values out of limits, and aliases that disagree, are problems."""
     accepted, shown = {}, {}
-    for given in givens:
+    for given in sorted(givens, key=lambda given: given.part):
         setting, name = given.setting, given.setting.name
         if isinstance(setting, Retired):
             if not is_constant(setting, given.value):
@@ -277,6 +282,11 @@ def _accepted(givens, problems, defaults=MappingProxyType({})) -> dict[str, tupl
             problems.append(f"{given.shown}: {name.upper()} takes {setting.limits} ({setting.help}); leave it out for "
                             f"the default, {default}")
             continue
+        if given.part and name in accepted:
+            whole = json.loads(value) | json.loads(accepted[name][0])
+            if whole.items() >= json.loads(value).items():
+                accepted[name] = Kwargs(json.dumps(whole, sort_keys=True)), accepted[name][1]
+                continue
         if name in accepted and accepted[name][0] != value:
             problems.append(f"{given.shown}: contradicts {shown[name]}, the same setting; keep one")
         accepted[name], shown[name] = (value, given.origin), given.shown

@@ -29,8 +29,6 @@ def help_text(width: int = 120) -> str:
 
 def what_was_meant(key: str, section: str | None) -> str:
     """A hint for an unknown key of a section, or of the top level: where it belongs, or the nearest name."""
-    if section in (None, "objective") and (objectives := takers("objective", key)):
-        return f"it is an argument of COMBINE={' and '.join(objectives)}: put it below combine_kwargs"
     if section in (None, "reward") and key in registered("reward"):
         return f"arguments of a reward go below reward_kwargs: {{{key}: ...}}"
     if section in (None, "reward") and (rewards := takers("reward", key)):

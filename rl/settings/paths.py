@@ -12,6 +12,7 @@ Without CACHE_DIR, and for absolute paths, a path means what it says. A run's co
 folder can be moved. Nothing here reads a file's content."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,13 +34,22 @@ def resolved_path(cache_dir: str, kind: str, path: str | Path) -> Path:
     return cache_folder(cache_dir, kind) / path if cache_dir and not path.expanduser().is_absolute() else path
 
 
+def adapter_path(path: Path) -> Path:
+    """`path`, or the checkpoint's folder where the path is checkpoints/lora_step00600.npz, as in the reference's layout, or where
+    the checkpoint is in checkpoints/permanent."""
+    if path.exists() or not (found := re.fullmatch(r"(?:lora_step(\d+)\.npz|step_(\d+))", path.name)):
+        return path
+    name = f"step_{found[1] or found[2]}"
+    return next((folder for folder in (path.parent / name, path.parent / "permanent" / name) if folder.is_dir()), path)
+
+
 def with_absolute_paths(settings: Settings) -> Settings:
     """The settings with relative paths resolved under CACHE_DIR."""
     cache = settings.storage.cache_dir
 
     def absolute(kind, path, must_exist=False):
         found = resolved_path(cache, kind, path)
-        return str(found) if path and (found.exists() or not must_exist) else path
+        return str(found) if path and (adapter_path(found).exists() or not must_exist) else path
 
     # A resumed run's OUT is its folder, which has already been found.
     return _with_paths(settings, absolute, out=not settings.run.resume) if cache else settings

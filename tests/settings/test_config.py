@@ -430,8 +430,9 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
     ("zzzzqqqq: 1\n", "--help lists the settings"), ("foo: 1\n", "foo: unknown setting; --help lists the settings"),
     ("trainer: {stepss: 1}\n", "trainer.stepss: unknown setting; the nearest name is steps"),
     ("trainer: {temprature: 1}\n", "trainer.temprature: unknown setting; the nearest name is temperature"),
-    ("objective: {length_penalty_lambda: .5}\n", "argument of COMBINE=weighted_length_penalty: put it below combine_kwargs"),
-    ("enable_length_penalty: false\n", "of COMBINE=additive and weighted_length_penalty: put it below combine_kwargs"),
+    ("objective: {length_penalty_lambda: .5, combine_kwargs: {length_penalty_lambda: 1}}\n", "contradicts"),
+    ("objective: {length_penalty_lambda: .5}\nlength_penalty_lambda: 1\n", "contradicts"),
+    ("trainer: {length_penalty_lambda: .5}\n", "trainer.length_penalty_lambda: unknown setting"),
     ("rewards: {length_penalty_reward: {tag: x}}\n", "of a reward go below reward_kwargs: {length_penalty_reward: ...}"),
     ("rewards: {policy: last}\n", "put it below reward_kwargs: {gsm8k_correctness_reward: ...}"),
     ("objective: {name: additive}\n", "objective.name: unknown setting; objective has loss, "),
@@ -440,6 +441,20 @@ def test_a_setting_in_the_wrong_section_is_refused(tmp_path):
 def test_files_that_cannot_mean_what_they_say_are_refused(tmp_path, text, words):
     """No part of a settings file is silently dropped."""
     assert words in refused({"CONFIG": yaml_file(tmp_path, text)})[0]
+
+
+def test_switches_of_the_objective_may_stand_beside_it(tmp_path):
+    """In the objective's section, among the rewards or flat; the same as in combine_kwargs, which may hold others."""
+    text = """objective: {combine: weighted_length_penalty, strict_format_gate: yes, correctness_weight: 2,
+                          length_penalty_lambda: 5e-1, combine_kwargs: {non_strict_penalty: -2, correctness_weight: 2}}
+rewards: {enable_length_penalty: true, style_weight: 0.25}
+length_penalty_interaction: correctness_length_format
+"""
+    found = load({"CONFIG": yaml_file(tmp_path, text)})
+    assert found.settings.reward.style_weight == 0.25 and json.loads(found.settings.objective.combine_kwargs) == {
+        "strict_format_gate": True, "correctness_weight": 2, "length_penalty_lambda": 0.5, "non_strict_penalty": -2,
+        "enable_length_penalty": True, "length_penalty_interaction": "correctness_length_format"}
+    assert load({"CONFIG": yaml_file(tmp_path, text), "COMBINE_KWARGS": "{}"}).settings.objective.combine_kwargs == "{}"
 
 
 def test_missing_or_unreadable_file_is_named(tmp_path):

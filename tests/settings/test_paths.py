@@ -8,13 +8,16 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import jax
 import pytest
 
 from rl import command
+from rl.models.pretrained import resolve
 from rl.run.files import checkpoint_folder, checkpoints, lasting_checkpoints
 from rl.settings import config
 from rl.settings.declared import Settings
 from rl.settings.paths import ROOT, with_absolute_paths, with_relative_paths
+from rl.training import lora
 
 KWARGS = {"math_path": "math", "levels": [1], "deep": {"gsm8k_path": "/abs/gsm8k"}}
 
@@ -53,6 +56,20 @@ def test_relative_paths_lie_in_the_cache(cache):
     stays = load(cache_dir="cache", tasks_file="/data", out="/out", model="0.5B", lora="elsewhere")
     assert (stays.data.tasks_file, stays.run.out, stays.model.model, stays.model.lora) == ("/data", "/out", "0.5B", "elsewhere")
     assert command.run_folder(load(cache_dir="cache")).parent == cache / "artifacts/runs"
+
+
+def test_the_reference_systems_path_of_an_adapter(cache):
+    """checkpoints/lora_step00600.npz is the checkpoint of that step, permanent or not; with CACHE_DIR below it."""
+    cfg, run = resolve("tiny").cfg, cache / "artifacts/runs/old/checkpoints"
+    for folder in (run / "step_00004", run / "permanent/step_00600"):
+        folder.mkdir(parents=True, exist_ok=True)
+        lora.save_peft(folder, lora.init(jax.random.key(0), cfg, 2, 4.0), "tiny")
+    for step in ("lora_step00004.npz", "lora_step00600.npz", "step_00600"):
+        assert lora.rank_of(lora.load(run / step, cfg)) == 2
+        found = load(cache_dir="cache", lora=f"old/checkpoints/{step}").model.lora
+        assert found == str(run / step) and lora.rank_of(lora.load(found, cfg)) == 2
+    with pytest.raises(lora.AdapterError, match="no such file"):
+        lora.load(run / "lora_step00005.npz", cfg)
 
 
 def test_a_run_records_what_was_written_and_its_cache_may_move(cache, tmp_path):
