@@ -1,11 +1,11 @@
-"""Small checkpoints in the hub's layout, written by transformers and tokenizers."""
+"""Small checkpoints in the hub's layout, as transformers 5 saves them; written with NumPy, safetensors and tokenizers."""
 
 import json
 from pathlib import Path
 
-import torch
+import numpy as np
+from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen3Config
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "a"), ("Ġ", "hello"), ("i", "n")]
@@ -24,13 +24,19 @@ TEMPLATE = """{%- if messages[0].role == 'system' %}
 {%- endif %}
 """
 
+CONFIG = {"vocab_size": 272, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 512, "initializer_range": 0.2,
+          "attention_dropout": 0.0, "use_cache": True, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+WITH_LAYER_TYPES = {"rms_norm_eps": 1e-6, "layer_types": ["full_attention"] * 2, "max_window_layers": 28, "sliding_window": None,
+                    "use_sliding_window": False, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
 # With a context of 64 there are wavelengths below, between and above llama3's two bounds.
 FAMILIES = {
-    "qwen2": (Qwen2Config, {}),
-    "qwen3": (Qwen3Config, {"head_dim": 24}),
-    "llama": (LlamaConfig, {"head_dim": 24, "rms_norm_eps": 1e-5, "rope_parameters": {
-        "rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64}})}
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], **WITH_LAYER_TYPES},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "head_dim": 24, "attention_bias": False, **WITH_LAYER_TYPES},
+    "llama": {"architectures": ["LlamaForCausalLM"], "head_dim": 24, "rms_norm_eps": 1e-5, "attention_bias": False,
+              "mlp_bias": False, "pretraining_tp": 1, "rope_parameters": {
+                  "rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                  "original_max_position_embeddings": 64}}}
 
 
 def tokenizer() -> Tokenizer:
@@ -47,13 +53,6 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def transformers_ids(made: Tokenizer, template: str, messages: list[dict], **names) -> list[int]:
-    """The ids that transformers gives for a conversation, without thinking and with the date that rl/models/chat.py uses."""
-    oracle = PreTrainedTokenizerFast(tokenizer_object=made, chat_template=template, **names)
-    return oracle.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False,
-                                      enable_thinking=False, date_string="26 Jul 2024")
-
-
 def write_texts(folder: Path, template: str | None = TEMPLATE, **generation) -> None:
     """tokenizer.json, tokenizer_config.json and generation_config.json."""
     made = tokenizer()
@@ -65,20 +64,56 @@ def write_texts(folder: Path, template: str | None = TEMPLATE, **generation) -> 
     (folder / "generation_config.json").write_text(json.dumps(generation))
 
 
-def write_checkpoint(folder: Path, *, family="qwen2", tied=True, dtype=torch.float32, shards=1, seed=0, **config):
-    """A random model saved by transformers, H != K, biases and norms away from their defaults; returns the model."""
-    torch.manual_seed(seed)
-    about = dict(vocab_size=272, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-                 num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=tied, initializer_range=0.2,
-                 eos_token_id=None, bos_token_id=None)
-    kind, own = FAMILIES[family]
-    model = AutoModelForCausalLM.from_config(kind(**about | own | config)).eval()
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if value.ndim == 1:
-                value.copy_(0.3 * torch.randn_like(value) + (0 if name.endswith("bias") else 1))
-    model.to(dtype)
-    size = sum(value.numel() * value.element_size() for value in model.parameters())
-    model.save_pretrained(folder, max_shard_size=10 * size if shards == 1 else size // shards)
+def write_checkpoint(folder: Path, *, family="qwen2", tied=True, dtype=np.float32, shards=1, seed=0,
+                     **config) -> dict[str, np.ndarray]:
+    """A random model, H != K, biases and norms away from their defaults; returns the tensors by name."""
+    own = {"model_type": family, "tie_word_embeddings": tied, "dtype": np.dtype(dtype).name}
+    about = CONFIG | FAMILIES[family] | own | config
+    rng = np.random.default_rng(seed)
+    tensors = {name: random_tensor(rng, name, shape, about["initializer_range"]).astype(dtype)
+               for name, shape in shapes_of(about).items()}
     write_texts(folder)
-    return model
+    (folder / "config.json").write_text(json.dumps(about))
+    save_sharded(folder, tensors, shards)
+    return tensors
+
+
+def shapes_of(about: dict) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of a model with that config.json."""
+    D, F, V = about["hidden_size"], about["intermediate_size"], about["vocab_size"]
+    C = about.get("head_dim") or D // about["num_attention_heads"]
+    HC, KC = about["num_attention_heads"] * C, about["num_key_value_heads"] * C
+    layer = {"input_layernorm.weight": (D,), "post_attention_layernorm.weight": (D,), "self_attn.q_proj.weight": (HC, D),
+             "self_attn.k_proj.weight": (KC, D), "self_attn.v_proj.weight": (KC, D), "self_attn.o_proj.weight": (D, HC),
+             "mlp.gate_proj.weight": (F, D), "mlp.up_proj.weight": (F, D), "mlp.down_proj.weight": (D, F)}
+    if about["model_type"] == "qwen2":
+        layer |= {"self_attn.q_proj.bias": (HC,), "self_attn.k_proj.bias": (KC,), "self_attn.v_proj.bias": (KC,)}
+    if about["model_type"] == "qwen3":
+        layer |= {"self_attn.q_norm.weight": (C,), "self_attn.k_norm.weight": (C,)}
+    ends = {"model.embed_tokens.weight": (V, D), "model.norm.weight": (D,)}
+    return ends | ({} if about["tie_word_embeddings"] else {"lm_head.weight": (V, D)}) | {
+        f"model.layers.{i}.{name}": shape for i in range(about["num_hidden_layers"]) for name, shape in layer.items()}
+
+
+def random_tensor(rng, name: str, shape: tuple[int, ...], scale: float) -> np.ndarray:
+    """Matrices of that standard deviation; biases around 0 and weights of norms around 1."""
+    noise = rng.standard_normal(shape)
+    return scale * noise if len(shape) == 2 else 0.3 * noise + (0 if name.endswith("bias") else 1)
+
+
+def save_sharded(folder: Path, tensors: dict[str, np.ndarray], shards: int) -> None:
+    """model.safetensors, or so many files of about the same size and their index."""
+    if shards == 1:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    total, before, files = sum(value.nbytes for value in tensors.values()), 0, [{} for _ in range(shards)]
+    for name, value in tensors.items():
+        files[shards * before // total][name] = value
+        before += value.nbytes
+    weight_map = {}
+    for number, part in enumerate(files, 1):
+        file = f"model-{number:05d}-of-{shards:05d}.safetensors"
+        save_file(part, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, file)
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
