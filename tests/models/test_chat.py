@@ -1,4 +1,5 @@
-"""Prompts have the ids that transformers gives; stop ids and pad id are the checkpoint's; decoding returns the exact text."""
+"""Prompts are the template's text, as transformers renders it; stop ids and pad id are the checkpoint's; decoding returns the
+exact text."""
 
 import json
 import unicodedata
@@ -8,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl.models.chat import Chat
+from tests import oracles
 from tests.chat_templates import LLAMA3, QWEN3
-from tests.hub_folder import TEMPLATE, tokenizer, transformers_ids, write_texts
+from tests.hub_folder import TEMPLATE, tokenizer, write_texts
 
 CONVERSATIONS = {
     "plain": ("You are brief.", "hello a"),
@@ -77,30 +79,71 @@ def chat_of(template=TEMPLATE, **more):
     return Chat(tokenizer(), template, variables=NAMES, **more)
 
 
-@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
-@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
-def test_ids_are_those_of_transformers(template, conversation):
+SYSTEM, USER, ANSWER_MARK = "<|im_start|>system\n{}<|im_end|>\n", "<|im_start|>user\n{}<|im_end|>\n", "<|im_start|>assistant\n"
+# What the templates make of a system and a user message, by hand.
+BY_HAND = dict.fromkeys(TEMPLATES, SYSTEM + USER + ANSWER_MARK) | {
+    "thinking switch": SYSTEM + USER + ANSWER_MARK + "<think></think>\n",
+    "Qwen3": SYSTEM + USER + ANSWER_MARK + "<think>\n\n</think>\n\n",
+    "text outside": SYSTEM + "note" + USER + ANSWER_MARK,
+    "more in the turn": SYSTEM + USER + "!" + ANSWER_MARK,
+    "begins with bos": NAMES["bos_token"] + SYSTEM + USER + ANSWER_MARK,
+    "answer begins with a thought": SYSTEM + USER + ANSWER_MARK + "<think>",
+    "a thought unless it is told not to": SYSTEM + USER + ANSWER_MARK + "<think></think>\n",
+    "Llama 3.2": NAMES["bos_token"] + "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+                 "Today Date: 26 Jul 2024\n\n{}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
+                 "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "another answer mark": SYSTEM + USER + "<|im_start|>model\n",
+    "system dropped": USER.replace("{}", "{1}") + ANSWER_MARK,
+    "training mask": SYSTEM + " \n g" + USER + ANSWER_MARK,
+    "variables set inside of a training mask": "inout" + SYSTEM + USER + ANSWER_MARK,
+    "not ChatML": NAMES["bos_token"] + "\n[SYSTEM] {}<|im_end|>\n[USER] {}<|im_end|>\n[ANSWER]",
+}
+# What they do to the messages before.
+CHANGED = {
+    "trimmed": lambda system, user: (system, user.strip()), "trimmed in between": lambda system, user: (system, user.strip()),
+    "trimmed system": lambda system, user: (system.strip(), user),
+    "Llama 3.2": lambda system, user: (system.strip(), user.strip()),
+    "not ChatML": lambda system, user: (json.dumps(system, ensure_ascii=False), json.dumps(user, ensure_ascii=False))}
+
+
+def ids_of(text, made=None):
+    return (made or tokenizer()).encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_prompts_are_those_by_hand(template):
     """Any template, any conversation of a system and a user message."""
-    messages = messages_of(*conversation)
+    chat, change = chat_of(TEMPLATES[template]), CHANGED.get(template, lambda *conversation: conversation)
+    for conversation in CONVERSATIONS.values():
+        assert chat.encode(messages_of(*conversation)) == ids_of(BY_HAND[template].format(*change(*conversation))), conversation
 
-    assert chat_of(template).encode(messages) == transformers_ids(tokenizer(), template, messages, **NAMES)
 
-
-@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
-def test_default_system_text(template):
+@pytest.mark.parametrize("template, begin", [
+    ("own system statement", SYSTEM.format("Be of help.")), ("default in the loop", SYSTEM.format("Be kind,\nplease.")),
+    ("no default system", ""), ("indexed", ""), ("Qwen3", "")])
+def test_default_system_text(template, begin):
     """Without a system message the template's own default is used, if it has one; user turns may follow each other."""
+    end = ANSWER_MARK + ("<think>\n\n</think>\n\n" if template == "Qwen3" else "")
     messages = [{"role": "user", "content": "hello"}, {"role": "user", "content": "in"}]
 
-    assert chat_of(template).encode(messages) == transformers_ids(tokenizer(), template, messages, **NAMES)
+    assert chat_of(TEMPLATES[template]).encode(messages) == ids_of(begin + USER.format("hello") + USER.format("in") + end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_ids_are_those_of_transformers(template):
+    """All conversations, and one without a system message."""
+    chat = chat_of(template)
+    for messages in [messages_of(*conversation) for conversation in CONVERSATIONS.values()] + [
+            [{"role": "user", "content": "hello"}, {"role": "user", "content": "in"}]]:
+        assert chat.encode(messages) == oracles.ids(tokenizer(), template, messages, **NAMES), messages
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_any_text_is_encoded_as_transformers_does(system, user):
-    """Whatever the text of a message, the ids are those of transformers."""
-    messages = messages_of(system, user)
-
-    assert chat_of().encode(messages) == transformers_ids(tokenizer(), TEMPLATE, messages, **NAMES)
+def test_any_text_is_encoded_as_it_stands(system, user):
+    """Whatever the text of a message, it reaches the tokenizer unchanged."""
+    assert chat_of().encode(messages_of(system, user)) == ids_of(SYSTEM.format(system) + USER.format(user) + ANSWER_MARK)
 
 
 @settings(max_examples=150, deadline=None)
@@ -201,21 +244,32 @@ def llama_tokenizer():
     return made
 
 
-@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
-def test_a_folder_of_llama_is_read(tmp_path, conversation):
-    """The ids are those of transformers, with one bos; answers end at generation_config's ids, and always at eot."""
+def test_a_folder_of_llama_is_read(tmp_path):
+    """Prompts have one bos; answers end at generation_config's ids, and always at eot."""
     made = llama_tokenizer()
     ids = {name: made.token_to_id(f"<|{name}|>") for name in ("begin_of_text", "end_of_text", "eom_id", "eot_id")}
     write_texts(tmp_path, LLAMA3, eos_token_id=[ids["end_of_text"], ids["eom_id"], ids["eot_id"]])
     made.save(str(tmp_path / "tokenizer.json"))
     settings = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "chat_template": LLAMA3}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    chat, messages = Chat.from_folder(tmp_path), messages_of(*conversation)
-    want = transformers_ids(llama_tokenizer(), LLAMA3, messages, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
+    chat, by_hand = Chat.from_folder(tmp_path), BY_HAND["Llama 3.2"].replace(NAMES["bos_token"], "<|begin_of_text|>")
 
-    assert chat.encode(messages) == want and want.count(ids["begin_of_text"]) == 1 == want.index(ids["begin_of_text"]) + 1
-    assert chat.stop_ids[:3] == (ids["end_of_text"], ids["eom_id"], ids["eot_id"]) and chat.decode(want).endswith("assistant\n\n")
+    for system, user in CONVERSATIONS.values():
+        want = ids_of(by_hand.format(system.strip(), user.strip()), made)
+        assert chat.encode(messages_of(system, user)) == want, (system, user)
+        assert want.count(ids["begin_of_text"]) == 1 == want.index(ids["begin_of_text"]) + 1
+        assert chat.decode(want).endswith("assistant\n\n")
+    assert chat.stop_ids[:3] == (ids["end_of_text"], ids["eom_id"], ids["eot_id"])
     assert ids["eot_id"] in Chat(llama_tokenizer(), LLAMA3, eos_ids=[ids["end_of_text"]]).stop_ids
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
+def test_llamas_ids_are_those_of_transformers(conversation):
+    """With its own control tokens."""
+    names, messages = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}, messages_of(*conversation)
+    assert Chat(llama_tokenizer(), LLAMA3, variables=names).encode(messages) == oracles.ids(
+        llama_tokenizer(), LLAMA3, messages, **names)
 
 
 def test_prompts_are_the_same_on_every_day(monkeypatch):
