@@ -12,6 +12,7 @@ DYNAMIC_SAMPLING, where the number of tasks used so far does not follow from the
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -78,10 +79,15 @@ def steps(run: Path) -> list[int]:
 
 
 def restore(run: Path, cfg, rank: int, targets=None) -> tuple[TrainState, int]:
-    """State and step of the run's latest complete checkpoint; AdapterError if its adapter has another rank or other targets."""
+    """State and step of the run's latest complete checkpoint; AdapterError if its adapter has another rank or other targets.
+
+    Prints a warning if a later save was cut off."""
     done = steps(run)
     if not done:
         raise CheckpointError(f"{run} has no complete checkpoint to resume from: start a new run")
+    if (lost := max(_begun(run), default=0)) > done[-1]:
+        print(f"warning: {run}: the save after step {lost} was cut off, so the run goes on from its last complete checkpoint, of "
+              f"step {done[-1]}", flush=True)
     folder = checkpoints(run)[done[-1]]
     adapter = lora.load(folder / f"lora_step{done[-1]:05d}.npz", cfg, rank, targets)
     shape = jax.tree.structure(adapter["layers"])
@@ -105,6 +111,13 @@ def data_cursor(run: Path) -> Cursor:
 def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:
     """Upper bound on a run's checkpoints: the adapter twice and two moments in fp32, in one more folder while saving."""
     return adapter_values * 4 * 4 * (keep_last + 1 + permanent)
+
+
+def _begun(run: Path) -> list[int]:
+    """The steps of checkpoints that are there but incomplete: a save was killed, or a file is missing."""
+    folders = [path for top in (run / "checkpoints", run / "checkpoints" / PERMANENT) for path in top.glob("*step_*")]
+    return [int(found[1]) for path in folders if (found := re.fullmatch(r"\.?step_(\d+)(?:\.tmp)?", path.name))
+            and (path.name.endswith(".tmp") or not (path / STATE).exists())]
 
 
 def _hide(folder: Path) -> None:

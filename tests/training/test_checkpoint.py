@@ -98,6 +98,20 @@ def test_the_latest_complete_one_is_restored(tmp_path):
     assert checkpoint.restore(tmp_path, CFG, 4)[1] == 3
 
 
+@pytest.mark.parametrize("left", [".step_00005.tmp", "permanent/.step_00005.tmp", "step_00005", "permanent/step_00005"])
+def test_a_save_that_was_cut_off_is_reported(tmp_path, capsys, left):
+    """Resuming says that it goes on from the checkpoint before; older left-overs and removed checkpoints are no reason to."""
+    save(tmp_path, 4)
+    for other in (".step_00003.tmp", ".step_00009.old"):
+        (tmp_path / "checkpoints" / other).mkdir()
+    checkpoint.restore(tmp_path, CFG, 4)
+    assert not capsys.readouterr().out
+    (tmp_path / "checkpoints" / left).mkdir(parents=True)
+    _, step = checkpoint.restore(tmp_path, CFG, 4)
+    said = capsys.readouterr().out
+    assert step == 4 and "save after step 5 was cut off" in said and "last complete checkpoint, of step 4" in said
+
+
 def test_saving_a_step_again_replaces_it(tmp_path):
     """The newer state of the same step is restored."""
     save(tmp_path, 5, state(0))
