@@ -6,14 +6,15 @@
     N_SAMPLES=8 TEMPERATURE=1 python eval_runs.py runs/<name> --out eval8
     python eval_runs.py sweeps/<name> --shards 2 --shard 0 & python eval_runs.py sweeps/<name> --shards 2 --shard 1
     CONFIG=configs/gsm8k_length.yaml python eval_runs.py --zero-shot zero_shot.jsonl
+    TASKS=math TASKS_FILE=<MATH> PROVIDER_KWARGS='{levels: [1]}' SPLIT=heldout python eval_runs.py --zero-shot math_test.jsonl
     python eval_runs.py --help                              # every setting
 
 Each run is measured on the held-out tasks of its own provider, with the settings of its config.yaml. The environment overrides
 how answers are sampled and graded, never how a run was trained. Answers are greedy, one per task, unless TEMPERATURE and
 N_SAMPLES are set. Writes to --out (default: the folder eval inside the given one; with CACHE_DIR artifacts/eval/<name>):
 results.jsonl with a row per checkpoint, answers/, summary.csv, summary.json and curves/*.svg. Checkpoints with a row are skipped.
---zero-shot writes a frozen model's answers to the training tasks (SPLIT, N_TASKS), which token_utilisation_reward reads. Not
-covered: training, comparing two models by task (run_probe.py)."""
+--zero-shot writes a frozen model's answers to the training tasks, or with SPLIT=heldout to the test split, in the form that
+token_utilisation_reward reads. Not covered: training, comparing two models by task (run_probe.py)."""
 
 import argparse
 import datetime
