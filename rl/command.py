@@ -85,6 +85,7 @@ def fail(message: str) -> None:
 
 def find_model(settings: Settings) -> tuple[Source, object, dict[str, str]]:
     """(the checked model files, with the attention kernel for this machine; dtype of the weights; facts to announce)."""
+    use_cache(settings)
     source = resolve(settings.model.model)
     dtype, why = pick_dtype(settings.model.dtype)
     cfg, kernel_why = pick_attention(settings.model.attention, source.cfg, dtype)
@@ -92,6 +93,13 @@ def find_model(settings: Settings) -> tuple[Source, object, dict[str, str]]:
     return_freed_memory()
     return source._replace(cfg=cfg), dtype, {"model": source.name, "dtype": f"{dtype} ({why})", "attention":
                                              f"{cfg.attention} ({kernel_why})", "sampling": source.chat.ignored_sampling}
+
+
+def use_cache(settings: Settings) -> None:
+    """With CACHE_DIR the hub's files lie in its models, and nothing is downloaded unless HF_HUB_OFFLINE=0; the variables win."""
+    if settings.storage.cache_dir:
+        os.environ.setdefault("HF_HUB_CACHE", str(cache_folder(settings.storage.cache_dir, "models")))
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def with_adapter(loaded: config.Loaded) -> config.Loaded:
@@ -195,6 +203,7 @@ def dry_run(loaded: config.Loaded) -> int:
     """Print the settings with their origins, the predicted peak memory and the disk space needed; returns the exit code."""
     settings = loaded.settings
     print(config.listing(loaded))
+    use_cache(settings)
     cfg, where = look_for_model(settings.model.model)
     check_adapter(settings, cfg)
     dtype, _ = pick_dtype(settings.model.dtype)

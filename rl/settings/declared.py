@@ -209,7 +209,8 @@ class RunSettings:
 class StorageSettings:
     """Where relative paths lie."""
     cache_dir: str = setting("", "folder under which relative paths lie: OUT, RESUME and LORA in artifacts/runs, TASKS_FILE in "
-                             "datasets, a MODEL that exists there in models; blank: the current folder", on_resume=True)
+                             "datasets, a MODEL that exists there in models, and the hub's cache too, offline unless "
+                             "HF_HUB_OFFLINE=0; blank: the current folder", on_resume=True)
 
 
 @dataclass(frozen=True)

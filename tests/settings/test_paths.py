@@ -72,6 +72,21 @@ def test_the_reference_systems_path_of_an_adapter(cache):
         lora.load(run / "lora_step00005.npz", cfg)
 
 
+def test_the_hubs_files_lie_in_the_cache_and_nothing_is_downloaded(cache, monkeypatch):
+    """Only with CACHE_DIR; a variable that is set stays."""
+    for name in ("HF_HUB_CACHE", "HF_HUB_OFFLINE"):
+        monkeypatch.setenv(name, "")    # so that both are restored
+        monkeypatch.delenv(name)
+    command.use_cache(Settings())
+    assert "HF_HUB_CACHE" not in os.environ and "HF_HUB_OFFLINE" not in os.environ
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    command.use_cache(load(cache_dir="cache"))
+    assert (os.environ["HF_HUB_CACHE"], os.environ["HF_HUB_OFFLINE"]) == (str(cache / "models"), "0")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    command.use_cache(load(cache_dir="cache"))
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
 def test_a_run_records_what_was_written_and_its_cache_may_move(cache, tmp_path):
     """config.yaml has relative paths; a resumed run finds everything in CACHE_DIR, also after a move."""
     run = cache / "artifacts/runs/x"
