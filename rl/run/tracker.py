@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from rl.errors import InputError
+from rl.settings.paths import cache_folder
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 PROJECT = "rl-lisp-python"
@@ -93,14 +94,18 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases in RUN/wandb, offline unless WANDB_MODE=online; steps already logged stay as they are."""
+    """A run of Weights & Biases in RUN/wandb, or with CACHE_DIR in its logs/wandb, offline unless WANDB_MODE=online; steps already
+    logged stay as they are."""
 
     def __init__(self, run: Path, settings: dict, started: str):
         import wandb
 
+        folder = cache_folder(settings["cache_dir"], "logs") if settings.get("cache_dir") else run
+        folder.mkdir(parents=True, exist_ok=True)
         name = re.sub(r"[^\w-]+", "-", run.resolve().name)
-        self._run = wandb.init(project=PROJECT, name=run.name, id=f"{name}-{re.sub(r'[^0-9]', '', started)}"[-64:], dir=str(run),
-                               config=settings, resume="allow", mode=os.environ.get("WANDB_MODE", "offline"),
+        self._run = wandb.init(project=PROJECT, name=run.name, id=f"{name}-{re.sub(r'[^0-9]', '', started)}"[-64:],
+                               dir=str(folder), config=settings, resume="allow",
+                               mode=os.environ.get("WANDB_MODE", "offline"),
                                settings={"console": "off"})    # it must not capture the run's lines and its progress bar
 
     def step(self, step: int, values: dict[str, float]) -> None:

@@ -3,7 +3,7 @@
     CACHE_DIR/artifacts/runs      OUT, RESUME and LORA               CACHE_DIR/datasets    TASKS_FILE, ..._path in PROVIDER_KWARGS
     CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/models      MODEL, if it exists there
     CACHE_DIR/artifacts/eval      evaluations, zero-shot files
-    (logs are in the folder of their run or sweep: artifacts/sweeps/<name>/logs)
+    CACHE_DIR/logs/wandb          TRACKER=wandb                      (other logs are in the folder of their run or sweep)
 
     <run>/checkpoints/step_00025               the latest few
     <run>/checkpoints/permanent/step_00100     multiples of KEEP_EVERY; older runs have these beside the others
@@ -20,7 +20,7 @@ from rl.settings.declared import Kwargs, Settings
 
 ROOT = Path(__file__).resolve().parents[2]    # the repo
 FOLDERS = {"runs": "artifacts/runs", "sweeps": "artifacts/sweeps", "eval": "artifacts/eval", "datasets": "datasets",
-           "models": "models"}
+           "models": "models", "logs": "logs"}
 
 
 def cache_folder(cache_dir: str, kind: str) -> Path:

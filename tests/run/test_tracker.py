@@ -74,6 +74,8 @@ def test_wandb_gets_every_step_and_stays_offline(tmp_path, monkeypatch):
     tracked("wandb", run, resumed=True)
     again = fake.calls[5][2]
     assert again["mode"] == "online" and again["id"] == init["id"]
+    tracker.Wandb(run, {"cache_dir": str(tmp_path / "cache")}, "2026")
+    assert fake.calls[-1][2]["dir"] == str(tmp_path / "cache/logs") and (tmp_path / "cache/logs").is_dir(), "wandb adds wandb/"
 
 
 @pytest.mark.parametrize("broken", ["init", "log", "finish"])
