@@ -18,6 +18,7 @@ SAME = [
     ("float for int", 89, 89.0),
     ("int for float", 2.0, 2),
     ("float in its last bits", 0.1 + 0.2, 0.3),
+    ("negative float in its last bits", -0.1 - 0.2, -0.3),
     ("tiny float within the relative tolerance", 2e-9, 2.000000001e-9),
     ("nan", NAN, NAN),
     ("infinity", INF, INF),

@@ -13,7 +13,7 @@ from model_config import PROJECTIONS, SHAPES, Spec, param_specs
 from qwen2_jax import forward, project
 from rl.training import lora
 from rl.training.memory import adapted_width
-from tests import small_model
+from tests import oracles, small_model
 
 CFG, PARAMS, ADAPTER = small_model.CFG, small_model.params(), small_model.adapter()
 
@@ -136,10 +136,11 @@ def test_an_empty_adapter_is_refused(tmp_path):
         lora.load(tmp_path, CFG)
 
 
+@pytest.mark.slow
 @pytest.mark.known_bug(19)
 def test_peft_loads_ours_to_the_same_logits(tmp_path):
     """peft and transformers read the adapter folder and give the same logits to 1e-4, not the base model's."""
-    torch, transformers, peft = (pytest.importorskip(name) for name in ("torch", "transformers", "peft"))
+    torch, transformers, peft = map(oracles.package, ("torch", "transformers", "peft"))
     config = transformers.Qwen2Config(
         vocab_size=CFG.vocab_size, hidden_size=CFG.hidden_size, intermediate_size=CFG.intermediate_size, num_hidden_layers=2,
         num_attention_heads=6, num_key_value_heads=2, rope_theta=CFG.rope_theta, rms_norm_eps=CFG.rms_norm_eps,
@@ -174,6 +175,16 @@ def test_other_models_and_ranks_are_refused(tmp_path, cfg, rank, words):
     lora.save_npz(tmp_path / "a.npz", ADAPTER)
     with pytest.raises(lora.AdapterError, match=words):
         lora.load(tmp_path / "a.npz", cfg, rank)
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+def test_an_adapter_of_two_ranks_is_refused(tmp_path, rank):
+    """One projection of rank 2 among others of rank 4; no single LORA_RANK describes it."""
+    tensors, name = lora.to_peft(ADAPTER), "base_model.model.model.layers.1.mlp.down_proj.lora_"
+    tensors |= {f"{name}A.weight": tensors[f"{name}A.weight"][:2], f"{name}B.weight": tensors[f"{name}B.weight"][:, :2]}
+    np.savez(tmp_path / "a.npz", scale=2.0, **tensors)
+    with pytest.raises(lora.AdapterError, match=r"rank \[2, 4\]"):
+        lora.load(tmp_path / "a.npz", CFG, rank)
 
 
 @pytest.mark.parametrize("base, model, fits", [

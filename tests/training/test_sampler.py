@@ -17,6 +17,7 @@ from rl.training.sampler import (
     prefill,
     row_keys,
     row_sizes,
+    sample_tokens,
     step_key,
 )
 from tests import small_model
@@ -191,6 +192,17 @@ def test_top_k_and_top_p_by_hand():
     assert kept(keep_top_p(mass, 0.75)) == [True, False, True, True]
     assert kept(keep_top_p(mass, 1e-6)) == [False, False, True, False]
     assert kept(keep_top_p(mass, 1.0)) == [True] * 4
+
+
+def test_top_p_is_a_share_of_what_top_k_leaves():
+    """Of shares .4 .3 .2 .1 top-k 3 leaves .9; top-p .75 of that is .675, which the two likeliest hold.  Of the whole it is .75,
+    which takes three."""
+    logits_VB = jnp.broadcast_to(jnp.log(jnp.asarray([[0.3], [0.1], [0.4], [0.2]])), (4, 400))
+    keys = jax.random.split(jax.random.key(0), 400)
+    drawn = lambda **filters: set(np.asarray(sample_tokens(logits_VB, keys, SamplingParams(**filters))[0]).tolist())  # noqa: E731
+
+    assert drawn(top_k=3) == drawn(top_p=0.75) == {0, 2, 3}
+    assert drawn(top_k=3, top_p=0.75) == {0, 2}
 
 
 @pytest.mark.slow

@@ -92,6 +92,17 @@ def test_groups_without_signal_are_replaced_in_the_order_of_the_tasks(world):
     assert metrics == {"sampled_groups": 4, "discarded_groups": 2}
 
 
+def test_joined_batches_keep_the_order_of_their_rows(world):
+    """Lengths and the reasons for stopping belong to the same rows as the rewards."""
+    collect, _ = world
+    one, two = (collect({name: MIXED}, lengths=lengths, per_step=1, most=1)
+                for name, lengths in (("a", (20, 3, 20, 7)), ("b", (2, 20, 5, 6))))
+    rollouts = step.joined(one, two).rollouts
+
+    assert rollouts.length_B.tolist() == [20, 3, 20, 7, 2, 20, 5, 6]
+    assert rollouts.finish_B == ["length", "stop", "length", "stop", "stop", "length", "stop", "stop"]
+
+
 @pytest.mark.parametrize("rewards, rounds_wanted", [
     ({"a": MIXED, "b": MIXED, "c": MIXED}, [["a", "b"]]),
     ({"a": WRONG, "b": RIGHT, "c": WRONG, "d": RIGHT, "e": MIXED}, [["a", "b"], ["c", "d"]])])
