@@ -94,8 +94,8 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases in RUN/wandb, or with CACHE_DIR in its logs/wandb, offline unless WANDB_MODE=online; steps already
-    logged stay as they are."""
+    """A run of Weights & Biases in RUN/wandb, or with CACHE_DIR in its logs/wandb, offline unless WANDB_MODE=online; steps
+    already logged stay as they are."""
 
     def __init__(self, run: Path, settings: dict, started: str):
         import wandb
