@@ -209,9 +209,9 @@ def all_references(options) -> list:
     """The tasks of lc_easy and of the published files that the command line names."""
     tasks = list(lc_easy_tasks.provide("")[0])
     if options.humaneval:
-        tasks += code_benchmarks.provide_humaneval(options.humaneval)[0]
+        tasks += code_benchmarks.provide_humaneval(options.humaneval).tasks
     if options.mbpp:
-        tasks += code_benchmarks.provide_mbpp(options.mbpp)[0]
+        tasks += code_benchmarks.provide_mbpp(options.mbpp).tasks
     return tasks
 
 

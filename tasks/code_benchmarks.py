@@ -6,8 +6,9 @@
 The datasets' own checks compare in the process that ran the answer, where the answer could have redefined `==`, so answers are
 not graded by them. Instead their inputs are recorded: the dataset's solution runs in the sandbox under the dataset's tests
 (which it must pass), and the arguments of each call become a case. From there on these tasks are like all others: the
-solution's results are the expected ones, and values are compared outside. Random tests use a fixed seed. The cases do not
-depend on CASE_SEED, so a probe's second cases repeat its first ones.
+solution's results are the expected ones (and, where the tests fail on copies of the arguments, what it does to these), and values
+are compared outside. Random tests use a fixed seed. The cases do not depend on CASE_SEED, so a probe's second cases repeat its
+first ones.
 
 A problem's preamble holds what the dataset lets answers use: HumanEval's prompt above the function (imports, helpers), MBPP's
 test imports. MBPP's text does not name the function, so its prompt shows the tests, as is customary; the model therefore sees

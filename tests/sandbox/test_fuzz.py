@@ -125,23 +125,40 @@ def value(draw, depth=0):
     return set(keys) if kind == 7 else {key: value(draw, depth + 1) for key in keys}
 
 
+def deep(draw, text):
+    """The text of a tree with one of its values nested as deep as a frame may be, in one kind of container or in all."""
+    around = ("[", "]"), ('{"t":[', "]}"), ('{"s":[', "]}"), ('{"d":[[', ",1]]}"), ('{"d":[[1,', "]]}")
+    around = draw.choice([around, [draw.choice(around)]])
+    layers, left = [], draw.choice((100, 300, 610))
+    while left > 3:
+        layers.append(draw.choice(around))
+        left -= layers[-1][0].count("[") + layers[-1][0].count("{")
+    forged = "".join(start for start, _ in layers) + "1" + "".join(end for _, end in reversed(layers))
+    places = [place for place, letter in enumerate(text) if letter in "[,"]
+    place = draw.choice(places[1:] or places) + 1
+    return draw.choice((f'["value",0,{forged}]', f'["value",0,{{"s":[{forged}]}}]', f"{text[:place]}{forged},{text[place:]}"))
+
+
 def test_forged_values():
-    """Any tree that can arrive is compared with any expected value without an exception or a stall."""
+    """Any tree that can arrive is judged against any expected value without an exception or a stall."""
     deadline, rounds, equal = time.process_time() + SECONDS * 0.3, 0, 0
     while time.process_time() < deadline:
         name = f"{SEED}/{rounds}"
         draw = random.Random(name)
-        expected = value(draw)
+        expected = draw.choice((value(draw), value(draw), value(draw), {1}, {(1, 2): 3}))
         text = json.dumps(["value", 0, encode(expected if draw.random() < 0.3 else value(draw))]).encode()
-        text = spoil(text, draw) if draw.random() < 0.5 else text
+        text = deep(draw, text.decode()).encode() if draw.random() < 0.2 else spoil(text, draw) if draw.random() < 0.5 else text
         rounds += 1
         try:
             answer = parse(text)[-1]
         except ProtocolError:
             continue
         begun = time.process_time()
-        found = matches(expected, answer, Rules(draw.random() < 0.5, draw.random() < 0.5))
+        rules = Rules(draw.random() < 0.5, draw.random() < 0.5)
+        found = matches(expected, answer, rules)
         assert found in (True, False) and time.process_time() - begun < STALL_S, f"round {name}"
+        suite = Suite("f", ((1,),), (expected,), rules.one_element_list, rules.strict_types, arguments=([expected],))
+        assert (suite.judge(0, answer, [answer]) is None) <= found and suite.judge(0, expected, answer) != "", f"round {name}"
         equal += found
     print(f"{rounds} values, {equal} equal")
     assert 0 < equal < rounds
