@@ -25,7 +25,8 @@ from rl.training.sampler import Rollouts, SamplingParams, generate, row_keys, st
 from rl.training.step import train_step
 from rl.training.update import AT_ONCE, hidden_of
 from tasks.word_problems import TextTask
-from tests import small_model
+from tests import oracles, small_model
+from validate_forward import float64_run
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = [TextTask("a", "1 + 2 = ?", "3", "svamp"), TextTask("b", "5 + 1 = ?", "6", "svamp")]
@@ -50,25 +51,37 @@ def graded(objective, texts, hidden):
 # ---- which states ----------------------------------------------------------------------------------------------------
 
 
-def test_the_states_are_those_that_transformers_has(tiny_model):
-    """Of each sampled token the last hidden state one place before it, in a pass of its own over prompt and answer; with rows of
-    different lengths and more of them than go into one pass."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+@pytest.fixture(scope="module")
+def states(tiny_model):
+    """(prompt, ids, hidden states) of rows of different lengths, more of them than go into one pass."""
     source = pretrained.resolve(str(tiny_model))
     model = pretrained.load(source, np.float32)
     prompts, N = [model.chat.encode(task.messages()) for task in TASKS], AT_ONCE + 3
     rollouts = generate(model, None, prompts, N, SamplingParams(max_new_tokens=12), row_keys(step_key(0, 0), ["a", "b"], N))
     rollouts = rollouts._replace(length_B=1 + np.arange(2 * N) % 12)    # as if rows had stopped there
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).model.eval()
-
     found = hidden_of(model, None, rollouts)
-    assert len(found) == 2 * N and len({len(states) for states in found}) > 1
-    for row, states in enumerate(found):
-        prompt, ids = prompts[row // N], rollouts.ids_BT[row, : rollouts.length_B[row]].tolist()
+    assert len(found) == 2 * N and len({len(hidden) for hidden in found}) > 1
+    ids = [row[:length].tolist() for row, length in zip(rollouts.ids_BT, rollouts.length_B, strict=True)]
+    return [(prompts[row // N], ids[row], hidden) for row, hidden in enumerate(found)]
+
+
+def test_the_states_are_those_of_float64(tiny_model, states):
+    """Of each sampled token the last hidden state one place before it, in a pass of its own over prompt and answer."""
+    source = pretrained.resolve(str(tiny_model))
+    exact = float64_run(source.tensors.__getitem__, source.cfg, [prompt + ids for prompt, ids, _ in states]).hidden[-1]
+    for (prompt, ids, found), whole in zip(states, exact, strict=True):
+        assert found.shape == (len(ids), source.cfg.hidden_size)
+        np.testing.assert_allclose(found, whole[len(prompt) - 1 : -1], atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_the_states_are_those_that_transformers_has(tiny_model, states):
+    """The same."""
+    torch, theirs = oracles.package("torch"), oracles.opened(tiny_model).model
+    for prompt, ids, found in states:
         with torch.no_grad():
             whole = theirs(torch.tensor([prompt + ids])).last_hidden_state[0].numpy()
-        assert states.shape == (len(ids), source.cfg.hidden_size)
-        np.testing.assert_allclose(states, whole[len(prompt) - 1 : -1], atol=2e-4, rtol=1e-3)
+        np.testing.assert_allclose(found, whole[len(prompt) - 1 : -1], atol=2e-4, rtol=1e-3)
 
 
 def test_the_adapter_is_in_them():

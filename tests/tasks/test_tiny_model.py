@@ -17,6 +17,7 @@ from rl.settings.declared import DataSettings, Settings
 from rl.tasks import encode_prompts, load_tasks
 from rl.training.sampler import SamplingParams
 from tasks.tiny_solutions import SOLUTIONS
+from tests import oracles
 
 
 @pytest.fixture(scope="module")
@@ -190,21 +191,17 @@ def test_short_name_and_folder_are_the_same_model(folder):
     assert (by_name.path, by_name.cfg) == (by_path.path, by_path.cfg)
 
 
+@pytest.mark.slow
 def test_transformers_agrees(folder):
     """transformers reads the folder, gives the same logits within 1e-3 and the same ids for every task's prompt."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model = pretrained.load(pretrained.resolve("tiny"), np.float32)
-    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model, theirs = pretrained.load(pretrained.resolve("tiny"), np.float32), oracles.opened(folder)
+    tokenizer = oracles.package("transformers").AutoTokenizer.from_pretrained(folder)
     prompts = encode_prompts(load_tasks(DataSettings(split="all")), model.chat, False, 256)
     for prompt in prompts:
         ids = tokenizer.apply_chat_template(prompt.messages, add_generation_prompt=True, tokenize=True, return_dict=False)
         assert ids == prompt.ids, prompt.task.name
     row = np.array([prompts[0].ids])
-    with torch.no_grad():
-        want = theirs(torch.tensor(row)).logits.numpy()
+    want = oracles.logits(theirs, row)
 
     np.testing.assert_allclose(np.asarray(forward(model.params, None, row, np.ones(row.shape, bool), model.cfg)), want, atol=1e-3)
     assert set(theirs.generation_config.eos_token_id) == set(model.chat.stop_ids)

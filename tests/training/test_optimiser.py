@@ -7,7 +7,7 @@ import pytest
 
 from rl.training import checkpoint
 from rl.training.optimiser import AdamW, adamw, init_state, learning_rate_at
-from tests import small_model
+from tests import oracles, small_model
 
 ADAPTER = small_model.adapter()
 
@@ -51,13 +51,27 @@ def rates(opt):
     return [float(learning_rate_at(opt, n)) for n in range(1, opt.total_updates + 2)]
 
 
-@pytest.mark.parametrize("warmup, last", [(0, 7), (1, 2), (3, 10), (5, 6)])
-@pytest.mark.parametrize("scheduler", ["linear", "cosine"])
-def test_schedules_are_those_of_transformers_and_optax(scheduler, warmup, last):
-    """After the warm-up the rates are those of get_<scheduler>_schedule_with_warmup and of optax; the warm-up is one update ahead
-    of theirs, so that no update has rate 0."""
-    import torch
-    import transformers
+warmups = pytest.mark.parametrize("warmup, last", [(0, 7), (1, 2), (3, 10), (5, 6)])
+schedulers = pytest.mark.parametrize("scheduler", ["linear", "cosine"])
+
+
+@warmups
+@schedulers
+def test_schedules_are_those_of_optax(scheduler, warmup, last):
+    """After the warm-up; no update has rate 0."""
+    found = rates(AdamW(learning_rate=0.5, warmup_updates=warmup, scheduler=scheduler, total_updates=last))
+    decay = {"linear": optax.linear_schedule(0.5, 0.0, last - warmup), "cosine": optax.cosine_decay_schedule(0.5, last - warmup)}
+
+    assert found[warmup:last] == pytest.approx([float(decay[scheduler](n)) for n in range(last - warmup)], rel=1e-5)
+    assert min(found[:last]) > 0 and found[last] == pytest.approx(0, abs=1e-7)
+
+
+@pytest.mark.slow
+@warmups
+@schedulers
+def test_schedules_are_those_of_transformers(scheduler, warmup, last):
+    """After the warm-up those of get_<scheduler>_schedule_with_warmup; the warm-up is one update ahead of theirs."""
+    torch, transformers = oracles.package("torch"), oracles.package("transformers")
     found = rates(AdamW(learning_rate=0.5, warmup_updates=warmup, scheduler=scheduler, total_updates=last))
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
     schedule = getattr(transformers, f"get_{scheduler}_schedule_with_warmup")(optimizer, warmup, last)
@@ -66,12 +80,9 @@ def test_schedules_are_those_of_transformers_and_optax(scheduler, warmup, last):
         theirs += schedule.get_last_lr()
         optimizer.step()
         schedule.step()
-    decay = {"linear": optax.linear_schedule(0.5, 0.0, last - warmup), "cosine": optax.cosine_decay_schedule(0.5, last - warmup)}
 
     assert found[warmup:last] == pytest.approx(theirs[warmup:], rel=1e-5)
-    assert found[warmup:last] == pytest.approx([float(decay[scheduler](n)) for n in range(last - warmup)], rel=1e-5)
     assert found[:warmup] == pytest.approx([*theirs[1:warmup], 0.5][:warmup], rel=1e-5)
-    assert min(found[:last]) > 0 and found[last] == pytest.approx(0, abs=1e-7)
 
 
 def test_schedules_by_hand():
