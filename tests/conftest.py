@@ -1,6 +1,11 @@
 """What all tests share: a neutral environment, and folders that may or may not be there."""
 import importlib.util
 import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import hypothesis
@@ -15,9 +20,24 @@ hypothesis.settings.register_profile("repo", deadline=None)   # a busy machine i
 hypothesis.settings.load_profile("repo")
 # Before jax is imported: results are compared bit for bit, so the CPU, unless one asks for another device by name.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most of the time goes into compiling small programs, which this makes five times as fast. CI's slow tests compile as users do.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 for name in ("CONFIG", *NAMES):   # settings in the developer's shell must not steer the commands under test
     os.environ.pop(name.upper(), None)
+# Ignored signals are inherited, as under nohup or behind `&` in a script; commands under test must see them. SIGHUP is caught
+# here and not reset, so that the tests themselves still outlive their terminal.
+for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL),
+                        (signal.SIGHUP, lambda *_: None)):
+    if signal.getsignal(signum) == signal.SIG_IGN:
+        signal.signal(signum, handler)
+
+
+def pytest_configure(config):
+    """Programs that commands compile are kept until the end, away from the user's cache."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder = tempfile.mkdtemp(prefix="compiled-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +55,24 @@ def load_script():
         spec.loader.exec_module(module)
         return module
     return load
+
+
+@pytest.fixture
+def spawn():
+    """subprocess.Popen in a process group of its own, which is killed when the test ends, whatever the test did."""
+    started = []
+
+    def start(command, **options):
+        started.append(subprocess.Popen(command, process_group=0, **options))
+        return started[-1]
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                stream.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 A few seconds of full-weight Adam on two answers per task, the reference and `return None`; reproducible on one machine."""
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -20,6 +21,8 @@ from rl.tasks import encode_prompts, load_tasks
 from tests.tiny_checkpoint import make_tiny
 
 TASKS = 4
+# Ninety updates take longer than compiling one: the compiler's defaults, whatever conftest.py asks for.
+OPTIMISED = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
 
 
 def taught_names() -> list[str]:
@@ -50,7 +53,7 @@ def teach(folder: Path, updates: int = 90) -> Path:
         logprobs = jax.nn.log_softmax(head_logits(params, hidden[*at]).T)
         return -logprobs[np.arange(len(at[0])), tokens[at[0], at[1] + 1]].mean()
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=OPTIMISED)
     def update(params, state):
         value, gradient = jax.value_and_grad(loss)(params)
         changes, state = optimiser.update(gradient, state)
