@@ -30,7 +30,7 @@ if not sys.platform.startswith("linux"):
     pytest.skip("the sandbox needs Linux", allow_module_level=True)
 
 ROOT = Path(__file__).resolve().parents[2]
-ATTEMPTS = ROOT.parent / "shared" / "sandbox" / "attempts.jsonl"
+ATTEMPTS = [ROOT.parent / "shared" / "sandbox" / name for name in ("attempts.jsonl", "attempts2.jsonl")]
 REFERENCE = "def inc(nums):\n    return [n + 1 for n in nums]\n"
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop its uid")
 NOBODY = 65_534
@@ -102,12 +102,14 @@ def test_what_each_layer_stops_for_a_user():
     assert [set(row.split()) for row in rows[: len(AS_USER)]] == [expected for _, expected in AS_USER]
 
 
-@pytest.mark.skipif(not ATTEMPTS.exists(), reason="the attempts are not part of this repository")
-def test_collected_attempts_as_a_user():
+@pytest.mark.parametrize("path", ATTEMPTS, ids=lambda path: path.stem)
+def test_collected_attempts_as_a_user(path):
     """Every collected attempt gets an expected verdict when grader and candidate are the same ordinary user."""
+    if not path.exists():
+        pytest.skip("the attempts are not part of this repository")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        shutil.copyfile(ATTEMPTS, f"{folder}/attempts.jsonl")
+        shutil.copyfile(path, f"{folder}/attempts.jsonl")
         done = as_nobody(["-m", "rl.sandbox", f"{folder}/attempts.jsonl"])
 
     assert done.returncode == 0 and "0 false passes, 0 false rejects" in done.stdout, done.stdout + done.stderr

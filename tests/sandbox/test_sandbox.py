@@ -23,6 +23,7 @@ from rl.sandbox import VERDICTS, ReferenceFails, Sandbox, SandboxError, Suite, s
 from rl.sandbox import server as sandbox_server
 from rl.sandbox.pool import Pool
 from rl.sandbox.server import Meter, Server, Times, _time_left
+from tests import processes
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the sandbox needs Linux", allow_module_level=True)
@@ -675,7 +676,7 @@ def test_killed_trainer_takes_everything_along():
         print(*box.server_pids(), flush=True)
         time.sleep(60)
     """)
-    trainer = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    trainer = processes.start([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     (server,) = map(int, trainer.stdout.readline().split())
     assert wait_until(lambda: descendants(server)), "the child in its loop"
     everything = [server, *descendants(server)]
