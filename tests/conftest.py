@@ -3,15 +3,14 @@ import importlib.util
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from rl.settings.declared import NAMES
+from tests import processes
 from tests.tiny_checkpoint import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,22 +56,11 @@ def load_script():
     return load
 
 
-@pytest.fixture
-def spawn():
-    """subprocess.Popen in a process group of its own, which is killed when the test ends, whatever the test did."""
-    started = []
-
-    def start(command, **options):
-        started.append(subprocess.Popen(command, process_group=0, **options))
-        return started[-1]
-    yield start
-    for process in started:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream:
-                stream.close()
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    """What a test starts (tests/processes.py) ends with it."""
+    yield
+    processes.end_all()
 
 
 @pytest.fixture(scope="session")

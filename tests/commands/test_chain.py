@@ -5,7 +5,6 @@ The scripts get a stand-in for Python that writes what the commands write, in no
 
 import json
 import os
-import pty
 import select
 import shutil
 import signal
@@ -14,6 +13,8 @@ import sys
 import time
 
 import pytest
+
+from tests import processes
 
 COMMANDS = '''
 import json, os, signal, sys, time
@@ -161,8 +162,8 @@ def test_a_kill_while_it_writes_its_settings_down_is_no_other_experiment(repo, o
     slow = repo / "bin" / "sed"
     slow.write_text(f"#!/bin/sh\n: >'{repo}/reading'\nexec sleep 60\n")
     slow.chmod(0o755)
-    process = subprocess.Popen([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, start_new_session=True,
-                               env=environ(repo, out, HELDOUT_TASKS="2", PATH=f"{repo / 'bin'}:{os.environ['PATH']}"))
+    process = processes.start([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent,
+                              env=environ(repo, out, HELDOUT_TASKS="2", PATH=f"{repo / 'bin'}:{os.environ['PATH']}"))
     until((repo / "reading").exists)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=60)
@@ -174,8 +175,8 @@ def test_a_kill_while_it_writes_its_settings_down_is_no_other_experiment(repo, o
 
 def test_term_ends_the_comparison_itself(repo, out):
     """Nothing of a stopped stage works on in the folder: started again at once, the chain is not kept out."""
-    process = subprocess.Popen([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, text=True, stdout=subprocess.PIPE,
-                               env=environ(repo, out, SLOW="compare"))
+    process = processes.start([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, text=True, stdout=subprocess.PIPE,
+                              env=environ(repo, out, SLOW="compare"))
     until(lambda: (repo / "calls").exists() and calls(repo)[-1][0] == "compare")
     process.terminate()
     assert process.wait(timeout=60) == 143
@@ -228,8 +229,8 @@ def test_a_failing_stage_is_named_and_gone_on_from(repo, out, stage, name):
 
 def begin(repo, out, **more):
     """run_experiment.sh in its training stage."""
-    process = subprocess.Popen([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, text=True, stdin=subprocess.DEVNULL,
-                               env=environ(repo, out, STEPS="3000", **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = processes.start([repo / "scripts" / "run_experiment.sh"], cwd=repo.parent, text=True, stdin=subprocess.DEVNULL,
+                              env=environ(repo, out, STEPS="3000", **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until((out / "train" / "config.yaml").exists)
     return process
 
@@ -282,10 +283,7 @@ class Terminal:
     """A script on a terminal of its own."""
 
     def __init__(self, script, *arguments, cwd, env):
-        self.pid, self.fd = pty.fork()
-        if not self.pid:
-            os.chdir(cwd)
-            os.execve(script, [script, *map(str, arguments)], env)
+        self.pid, self.fd = processes.on_terminal([script, *arguments], cwd, env)
         self.text = ""
 
     def read(self, seconds=0.1):
@@ -410,7 +408,7 @@ def test_the_page_is_made_once_the_process_has_ended(repo, out):
     repo's own is as it was."""
     out.mkdir(parents=True)
     (repo / "SAMPLES.md").write_text("the repo's own")
-    run = subprocess.Popen(["sleep", "0.7"])    # ours, and reaped only below: a zombie meanwhile
+    run = processes.start(["sleep", "0.7"])    # ours, and reaped only below: a zombie meanwhile
     done = samples(repo, run.pid, out)
 
     assert done.returncode == 0, done.stderr
@@ -430,10 +428,10 @@ def test_the_repos_page_is_remade_where_it_is_named(repo, out):
 def test_it_waits_as_long_as_the_process_lives(repo, out):
     """While the process runs no page is made; after SIGTERM to the script none is made at all."""
     out.mkdir(parents=True)
-    run = subprocess.Popen(["sleep", "60"])
-    waiting = subprocess.Popen([repo / "scripts" / "report_samples.sh", str(run.pid), out, repo / "page.md"], text=True,
-                               env=os.environ | {"CALLS": str(repo / "calls")}, stdin=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    run = processes.start(["sleep", "60"])
+    waiting = processes.start([repo / "scripts" / "report_samples.sh", str(run.pid), out, repo / "page.md"], text=True,
+                              env=os.environ | {"CALLS": str(repo / "calls")}, stdin=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     assert "waiting for process" in waiting.stdout.readline()
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(timeout=1.5)
@@ -478,7 +476,7 @@ def test_a_wrong_call_of_the_report_is_refused(repo, arguments, words):
 def test_the_report_survives_its_terminal(repo, out):
     """On a terminal it goes on without it; the log is in the run's folder."""
     out.mkdir(parents=True)
-    run = subprocess.Popen(["sleep", "1"])
+    run = processes.start(["sleep", "1"])
     terminal = Terminal(repo / "scripts" / "report_samples.sh", run.pid, out, cwd=repo.parent,
                         env=os.environ | {"CALLS": str(repo / "calls")})
     until(lambda: "log: " in terminal.read())

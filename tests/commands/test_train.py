@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import shutil
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from rl.run.signals import Interrupted
 from rl.tasks import load_tasks
 from rl.training import checkpoint
 from rl.training.device import explain_memory
+from tests import processes
 from tests.run.test_tracker import FakeWandb
 from tests.taught_checkpoint import taught_names
 
@@ -53,8 +53,8 @@ def train(monkeypatch, capfd):
 
 def start(env):
     """The real command as a process of its own."""
-    return subprocess.Popen([sys.executable, "train_grpo.py"], cwd=command.ROOT, env=os.environ | env, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return processes.start([sys.executable, "train_grpo.py"], cwd=command.ROOT, env=os.environ | env, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def state_of(run, step):
@@ -197,9 +197,7 @@ def test_a_closed_terminal_saves_first(whole, taught_model, tmp_path):
     """The bar on a terminal that is closed under it: the last whole step is saved, 129; resumed, the run is the unbroken one."""
     run = tmp_path / "run"
     env = os.environ | environ(taught_model, run, STEPS="6", SAVE_EVERY="100")
-    pid, terminal = pty.fork()
-    if not pid:
-        os.execve(sys.executable, [sys.executable, str(command.ROOT / "train_grpo.py")], env)
+    pid, terminal = processes.on_terminal([sys.executable, command.ROOT / "train_grpo.py"], env=env)
     said = b""
     while b"1/6 [" not in said:
         said += os.read(terminal, 4096)

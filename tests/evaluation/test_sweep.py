@@ -18,6 +18,7 @@ from rl.evaluation.stats import bootstrap, wilson
 from rl.run.files import append_rows, read_rows
 from rl.settings import config
 from rl.settings.declared import LEAVES
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTED = ("objective: {combine: weighted_length_penalty, "
@@ -234,7 +235,7 @@ def test_an_interruption_is_passed_on_once_and_waited_for(train, base, tmp_path,
                      "m = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(m)\n"
                      f"sys.exit(m.main(sys.argv[1:], {train!r}))\n")
     command = [sys.executable, str(entry), str(base), "--out", str(out), "--set", "SEED=5,6"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (out / "run_seed-5/waiting").exists() and process.poll() is None:
         time.sleep(0.05)
     for _ in range(2 if signum == signal.SIGHUP else 1):    # shell and kernel both send one for a closed terminal

@@ -24,6 +24,7 @@ from rl.rewards.gym.client import Family
 from rl.rewards.gym.questions import Audit
 from rl.run.signals import Interrupted
 from rl.settings.declared import NAMES
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 # Random weights solve neither, but the first gives partial credit, so groups differ and there is something to learn.
@@ -34,8 +35,8 @@ SHAPE = {"FAMILIES": "propositional_logic,chain_sum", "STEPS": "4", "TASKS_PER_S
 def start(out, *arguments, **settings):
     clean = {name: value for name, value in os.environ.items() if name.lower() not in NAMES}
     env = clean | SHAPE | {"OUT": str(out)} | settings
-    return subprocess.Popen([sys.executable, "grpo_proof.py", *arguments], cwd=ROOT, env=env, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return processes.start([sys.executable, "grpo_proof.py", *arguments], cwd=ROOT, env=env, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def run(out, *arguments, code=0, **settings):

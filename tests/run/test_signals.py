@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from rl.run.signals import EXIT_CODES, Interrupted, Signals, outlive_terminal
+from tests import processes
 
 # Work in C that neither returns nor sees signals for minutes, like a compilation or a long step on the device.
 BUSY = """
@@ -25,7 +26,7 @@ with Signals():
 @pytest.mark.parametrize("first, second", [(signal.SIGINT, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)])
 def test_a_second_signal_ends_a_busy_process(root, first, second):
     """Python's handlers would wait until the call in C returns; the exit code is the second signal's."""
-    process = subprocess.Popen([sys.executable, "-c", BUSY], cwd=root, stdout=subprocess.PIPE, text=True)
+    process = processes.start([sys.executable, "-c", BUSY], cwd=root, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(first)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -36,7 +37,7 @@ def test_a_second_signal_ends_a_busy_process(root, first, second):
 
 def test_sighup_is_never_the_second_signal(root):
     """Shell and kernel both send SIGHUP when a terminal is closed: each waits like a first signal."""
-    process = subprocess.Popen([sys.executable, "-c", BUSY], cwd=root, stdout=subprocess.PIPE, text=True)
+    process = processes.start([sys.executable, "-c", BUSY], cwd=root, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     for _ in range(2):
         process.send_signal(signal.SIGHUP)
@@ -108,8 +109,8 @@ open(sys.argv[1], "w").write("done")
 def on_terminal(root, *arguments):
     """(process, our end of the terminal): WRITES with stdout and stderr on a terminal of its own and stdin a pipe."""
     ours, theirs = os.openpty()
-    process = subprocess.Popen([sys.executable, "-c", WRITES, *map(str, arguments)], cwd=root, stdin=subprocess.PIPE,
-                               stdout=theirs, stderr=theirs, text=True)
+    process = processes.start([sys.executable, "-c", WRITES, *map(str, arguments)], cwd=root, stdin=subprocess.PIPE,
+                              stdout=theirs, stderr=theirs, text=True)
     os.close(theirs)
     said = b""
     while not said.endswith(b"\n"):
