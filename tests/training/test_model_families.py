@@ -1,4 +1,4 @@
-"""Qwen3 and Llama 3.2: forward pass, sampler, update and adapters, against transformers and peft."""
+"""Qwen3 and Llama 3.2: forward pass, sampler, update and adapters, against float64, transformers and peft."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -6,10 +6,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import peft
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 import validate_forward as validate
 from model_config import PROJECTIONS
@@ -18,12 +15,12 @@ from rl.models import export, pretrained
 from rl.training import lora
 from rl.training.loss import Loss
 from rl.training.packing import pack
-from rl.training.sampler import SamplingParams, generate, row_keys, step_key
+from rl.training.sampler import SamplingParams, generate, left_pad, row_keys, step_key
 from rl.training.update import group_gradient
+from tests import oracles
 from tests.hub_folder import write_checkpoint
 from tests.small_model import adapter as random_adapter
 
-torch.set_num_threads(1)    # for tiny products more threads are slower
 PROMPTS = [[5], [61, 60, 59] * 5, list(range(3, 228, 5))]
 T = 64    # sequences are padded to this length, so that few programs are compiled
 VARIANTS = [("qwen3", False), ("llama", True), *(pytest.param(pair, marks=pytest.mark.slow)
@@ -31,7 +28,7 @@ VARIANTS = [("qwen3", False), ("llama", True), *(pytest.param(pair, marks=pytest
 
 
 class Case(SimpleNamespace):
-    """A checkpoint of a family: its folder, transformers' model, our parameters and a random adapter."""
+    """A checkpoint of a family: its folder and tensors, our parameters and a random adapter."""
 
 
 def named(pair):
@@ -43,10 +40,10 @@ def case(request, tmp_path_factory):
     """A Case, built once a module."""
     family, tied = request.param
     folder = tmp_path_factory.mktemp("family") / "model"
-    theirs = write_checkpoint(folder, family=family, tied=tied, initializer_range=0.15)
+    tensors = write_checkpoint(folder, family=family, tied=tied, initializer_range=0.15)
     source = pretrained.resolve(str(folder))
     params = pretrained.load(source, jnp.float32).params
-    return Case(family=family, folder=folder, source=source, cfg=source.cfg, theirs=theirs, params=params,
+    return Case(family=family, folder=folder, source=source, cfg=source.cfg, tensors=tensors, params=params,
                 adapter=random_adapter(source.cfg))
 
 
@@ -62,11 +59,6 @@ def our_logits(case, adapter, ids):
     return np.asarray(forward(case.params, adapter, *padded([ids]), case.cfg)[0, : len(ids)])
 
 
-def their_logits(model, ids):
-    with torch.no_grad():
-        return model(torch.tensor([ids])).logits[0].numpy()
-
-
 # ---- the forward pass ----
 
 
@@ -78,15 +70,26 @@ def test_the_case_is_not_qwen2(case):
     assert ("lm_head" in case.params) != case.cfg.tie_word_embeddings
 
 
+def test_logits_are_those_of_float64(case):
+    """fp32, prompts of 1 to 45 tokens, left-padded in one batch and one by one."""
+    exact = validate.float64_run(case.tensors.__getitem__, case.cfg, PROMPTS).logits
+    batch = np.asarray(forward(case.params, None, *left_pad(PROMPTS, T), case.cfg))
+    for row, ids, want in zip(batch, PROMPTS, exact, strict=True):
+        np.testing.assert_allclose(row[-len(ids):], want, atol=5e-5)
+        np.testing.assert_allclose(our_logits(case, None, ids), want, atol=5e-5)
+
+
+@pytest.mark.slow
 def test_every_layer_and_the_logits_are_those_of_transformers(case):
-    """fp32, prompts of 1 to 45 tokens, left-padded in one batch and one by one; the float64 NumPy model agrees too."""
+    """The same prompts in both ways; the float64 NumPy model agrees too."""
+    model = oracles.opened(case.folder)
     runs = {"ours": validate.batch_and_single(partial(validate.our_run, case.params, case.cfg, pad_id=0), PROMPTS),
-            "theirs": validate.batch_and_single(partial(validate.transformers_run, case.theirs, pad_id=0), PROMPTS)}
+            "theirs": validate.batch_and_single(partial(validate.transformers_run, model, pad_id=0), PROMPTS)}
     exact = validate.float64_run(case.source.tensors.__getitem__, case.cfg, PROMPTS)
     for way in ("batch", "single"):
         ours, theirs = runs["ours"][way], runs["theirs"][way]
-        assert len(ours.hidden) == len(theirs.hidden) == 3
-        for layer in range(3):
+        assert len(ours.hidden) == len(theirs.hidden) == 4
+        for layer in range(4):
             for a, b, c in zip(ours.hidden[layer], theirs.hidden[layer], exact.hidden[layer], strict=True):
                 np.testing.assert_allclose(a, b, atol=3e-5)
                 np.testing.assert_allclose(a, c, atol=3e-5)
@@ -194,20 +197,38 @@ def test_only_named_projections_have_a_gradient(case):
 # ---- adapters elsewhere ----
 
 
-@pytest.mark.parametrize("targets", [PROJECTIONS, ("q_proj", "up_proj")], ids=["all", "two"])
-def test_peft_and_a_merge_give_our_logits(case, tmp_path, targets):
-    """peft with the adapter folder, and transformers with a merged checkpoint, give the same logits."""
+def on(case, targets):
+    """The case's adapter on those projections alone."""
     layers = [{part: {name: p for name, p in group.items() if name in targets} for part, group in layer.items()}
               for layer in case.adapter["layers"]]
-    adapter = {**case.adapter, "layers": layers}
+    return {**case.adapter, "layers": layers}
+
+
+some_targets = pytest.mark.parametrize("targets", [PROJECTIONS, ("q_proj", "up_proj")], ids=["all", "two"])
+
+
+@some_targets
+def test_a_merge_gives_the_logits_of_base_and_adapter(case, tmp_path, targets):
+    """The merged checkpoint's tensors, in float64."""
+    export.write_merged(case.source, on(case, targets), tmp_path / "merged")
+    merged = pretrained.resolve(str(tmp_path / "merged"))
+    want, = validate.float64_run(merged.tensors.__getitem__, merged.cfg, PROMPTS[2:]).logits
+
+    np.testing.assert_allclose(our_logits(case, on(case, targets), PROMPTS[2]), want, atol=1e-4)
+    assert np.abs(want - our_logits(case, None, PROMPTS[2])).max() > 0.1
+
+
+@pytest.mark.slow
+@some_targets
+def test_peft_and_a_merge_give_our_logits(case, tmp_path, targets):
+    """peft with the adapter folder, and transformers with a merged checkpoint, give the same logits."""
+    adapter = on(case, targets)
     (tmp_path / "adapter").mkdir()
     lora.save_peft(tmp_path / "adapter", adapter, str(case.folder))
     export.write_merged(case.source, adapter, tmp_path / "merged")
     wanted, base = our_logits(case, adapter, PROMPTS[2]), our_logits(case, None, PROMPTS[2])
-    opened = AutoModelForCausalLM.from_pretrained(str(case.folder), dtype=torch.float32)
-    with_peft = their_logits(peft.PeftModel.from_pretrained(opened, str(tmp_path / "adapter")).eval(), PROMPTS[2])
-    merged = AutoModelForCausalLM.from_pretrained(str(tmp_path / "merged"), dtype=torch.float32).eval()
+    with_peft, merged = oracles.adapted(case.folder, tmp_path / "adapter"), oracles.opened(tmp_path / "merged")
 
-    np.testing.assert_allclose(with_peft, wanted, atol=1e-4)
-    np.testing.assert_allclose(their_logits(merged, PROMPTS[2]), wanted, atol=1e-4)
+    np.testing.assert_allclose(oracles.logits(with_peft, PROMPTS[2:])[0], wanted, atol=1e-4)
+    np.testing.assert_allclose(oracles.logits(merged, PROMPTS[2:])[0], wanted, atol=1e-4)
     assert np.abs(wanted - base).max() > 0.1

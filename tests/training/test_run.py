@@ -103,7 +103,7 @@ def test_a_first_step_that_cannot_be_graded_ends_the_run(loop, tmp_path, monkeyp
 @pytest.mark.parametrize("name, value", [("loss", math.nan), ("loss", -math.inf), ("entropy", math.nan), ("entropy", math.inf),
                                          ("lora_delta_norm", math.inf)])
 def test_a_step_that_is_not_finite_ends_the_run(loop, tmp_path, name, value):
-    """It is not logged; the reason names step and value; the state before it is the latest checkpoint, whatever SAVE_EVERY says."""
+    """It is not logged; the reason names step and value; the state before it is the latest checkpoint, SAVE_EVERY or not."""
     made = loop(steps=5, save_every=100)
     made.metrics = lambda step: {name: value} if step == 3 else {"loss": 0.1, "entropy": 0.2, "grad_norm": math.inf}
     with Signals() as signals, pytest.raises(InputError, match=rf"after 3 steps.*{name} is {value}.*step_00003"):
