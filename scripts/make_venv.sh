@@ -2,7 +2,7 @@
 # Make the repo's .venv or bring it up to date; does nothing when it already is. Uses uv where it is installed.
 #   scripts/make_venv.sh            what the fast tests and the linter need (requirements-dev.txt)
 #   scripts/make_venv.sh runtime    what the commands need (requirements.txt)
-#   scripts/make_venv.sh oracles    torch, transformers and peft as well, for the slow tests (requirements-oracles.txt)
+#   scripts/make_venv.sh all        torch, transformers and peft as well, for the slow tests (requirements-oracles.txt)
 # PYTHON=python3.12 chooses the interpreter of a new .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,10 +10,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 missing() { echo "$1" >&2; exit 2; }
 
 case ${1:-dev} in
-    dev) wanted=requirements-dev.txt ;;
-    oracles) wanted=requirements-oracles.txt ;;
     runtime) wanted=requirements.txt ;;
-    *) missing "unknown argument $1; it takes runtime, oracles, or nothing" ;;
+    dev) wanted=requirements-dev.txt ;;
+    all) wanted=requirements-oracles.txt ;;
+    *) missing "unknown argument $1; it takes runtime, dev (the default) or all" ;;
 esac
 stamp=.venv/${wanted%.txt}.sha256
 uv=$(command -v uv || true)
@@ -39,15 +39,15 @@ if [ ! -x .venv/bin/python ]; then
         "$python" -m venv .venv
     fi
 fi
-# requirements-dev.txt includes the others, so all of them count.
+# The files include each other, so all of them count.
 if ! sha256sum --check --status "$stamp" 2>/dev/null; then
     echo "installing $wanted into .venv"
     install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$wanted")
     [ -z "$uv" ] || install=("$uv" pip install --quiet --python .venv/bin/python -r "$wanted")
-    said=$("${install[@]}" 2>&1) || {    # warnings of an installation that went well are nobody's business
+    said=$("${install[@]}" 2>&1) || {    # shown only if it fails
         code=$?
         echo "$said" >&2
-        echo "the packages of $wanted could not be installed; why stands above" >&2
+        echo "the packages of $wanted could not be installed; the reason is above" >&2
         exit "$code"
     }
     sha256sum requirements*.txt >"$stamp"

@@ -110,7 +110,7 @@ def test_an_installation_that_fails_is_shown(root, tmp_path):
 
     assert done.returncode == 3 and done.stdout == "installing requirements-dev.txt into .venv\n"
     assert done.stderr.splitlines() == ["collecting", "no such version",
-                                        "the packages of requirements-dev.txt could not be installed; why stands above"]
+                                        "the packages of requirements-dev.txt could not be installed; the reason is above"]
 
 
 def test_test_script_explains_itself_without_installing(root, tmp_path):
