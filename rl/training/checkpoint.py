@@ -5,7 +5,7 @@
         adapter_model.safetensors, adapter_config.json      the same for PEFT
         optimizer.npz                                       the optimiser's moments and the number of updates
         state.json                                          step, seed, cursor; written last: it marks a complete checkpoint
-    checkpoints/permanent/step_00100/                       those of KEEP_EVERY, never removed
+    checkpoints/permanent/step_00100/                       those of KEEP_EVERY, removed only if not finite
 
 Sampling keys and the order of tasks are functions of (seed, step), so nothing else is saved of them but the cursor of runs with
 DYNAMIC_SAMPLING, where the number of tasks used so far does not follow from the step."""
