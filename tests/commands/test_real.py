@@ -8,6 +8,7 @@ from rl.models import pretrained
 from rl.settings.declared import DataSettings
 from rl.tasks import encode_prompts, load_tasks
 from rl.training.sampler import SamplingParams, generate, row_keys, step_key
+from tests import oracles
 
 PROMPTS, TOKENS = 10, 48
 
@@ -16,16 +17,14 @@ PROMPTS, TOKENS = 10, 48
 def test_greedy_ids_are_those_of_transformers(real_model):
     """Ten prompts of different length, batched and left-padded here, one by one there: the same ids; another one only where
     transformers' own logits of the two lie within 1e-4."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
+    torch = oracles.package("torch")
     source = pretrained.resolve(str(real_model))
     tasks = load_tasks(DataSettings(n_tasks=PROMPTS))
     prompts = [p.ids for p in encode_prompts(tasks, source.chat, False, 1024)]
     names = [task.name for task in tasks]
     ours = generate(pretrained.load(source, jnp.float32), None, prompts, 1, SamplingParams(0.0, max_new_tokens=TOKENS),
                     row_keys(step_key(0, 0), names, 1))
-    theirs = AutoModelForCausalLM.from_pretrained(real_model, dtype=torch.float32).eval()
+    theirs = oracles.opened(real_model)
     assert len({len(ids) for ids in prompts}) > 5
     flips = 0
     for row, ids in enumerate(prompts):

@@ -2,15 +2,15 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 import qwen2_jax
 import validate_forward as validate
 from rl.models.pretrained import resolve
+from tests import oracles
 from tests.hub_folder import write_checkpoint
 from tests.models.test_pretrained import copies, write_gguf
 
@@ -27,16 +27,18 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def few(monkeypatch):
-    """Four prompts in place of ten: each length costs a compilation."""
+    """Four prompts in place of ten: each length costs a compilation. The command compares with transformers."""
+    oracles.package("transformers")
     monkeypatch.setattr(validate, "TEXTS", validate.TEXTS[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family, tied", [("qwen2", True), ("qwen2", False), ("qwen3", True), ("llama", False)])
 def test_float64_model_is_transformers_in_double(tmp_path, family, tied):
     """Independent of our forward: at float64 transformers agrees to what its fp32 norms, softmax and angles leave."""
     write_checkpoint(tmp_path, family=family, tied=tied)
     source = resolve(str(tmp_path))
-    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
+    model = oracles.opened(tmp_path, "float64")
     found = validate.float64_run(source.tensors.__getitem__, source.cfg, PROMPTS)
     for i, ids in enumerate(PROMPTS):
         theirs = validate.transformers_run(model, [ids], pad_id=0)
@@ -64,17 +66,20 @@ def exact(folder):
     return source, validate.float64_run(source.tensors.__getitem__, source.cfg, PROMPTS)
 
 
-def test_a_layer_by_itself_is_the_layer_in_its_place(exact):
+@pytest.mark.parametrize("whose", ["ours", pytest.param("transformers", marks=pytest.mark.slow)])
+def test_a_layer_by_itself_is_the_layer_in_its_place(exact, whose):
     """Fed with what came before it anyway, every layer of either model gives what it gave, and its error is rounding."""
     source, truth = exact
-    params = validate.load(source, np.float32).params
-    for run in (lambda **fed: validate.our_run(params, source.cfg, PROMPTS, 0, **fed),
-                lambda **fed: validate.transformers_run(validate.transformers_model(source), PROMPTS, 0, **fed)):
-        plain = run()
-        for a, b in zip(plain.hidden, run(fed=plain.hidden).hidden, strict=True):
-            for x, y in zip(a, b, strict=True):
-                np.testing.assert_array_equal(x, y)
-        assert len(errors := validate.layer_errors(run(fed=truth.hidden), truth)) == 2 and 0 < max(errors) < 12
+    if whose == "ours":
+        params = validate.load(source, np.float32).params
+        run = partial(validate.our_run, params, source.cfg, PROMPTS, 0)
+    else:
+        run = partial(validate.transformers_run, oracles.opened(source.path), PROMPTS, 0)
+    plain = run()
+    for a, b in zip(plain.hidden, run(fed=plain.hidden).hidden, strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert len(errors := validate.layer_errors(run(fed=truth.hidden), truth)) == 2 and 0 < max(errors) < 12
 
 
 def with_one_weight_changed(params, layer, name):
@@ -100,6 +105,7 @@ def test_one_weight_shows_in_its_layer(exact, name, layer):
     assert validate.changed_parameters(changed, source) == [f"model.layers.{layer}.{name}.weight"]
 
 
+@pytest.mark.slow
 def test_one_changed_weight_fails_the_command(folder, few, monkeypatch, capsys):
     """Exit 1, for the layer as for the tensor."""
     load = validate.load
@@ -129,6 +135,7 @@ def test_other_families_pass(tmp_path, capsys, few, family):
     assert validate.main([str(tmp_path)]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 def test_a_gguf_passes(tmp_path, capsys, few, family):
     """A .gguf file goes through the same comparison, its tensors in transformers' model."""
@@ -138,6 +145,7 @@ def test_a_gguf_passes(tmp_path, capsys, few, family):
     assert validate.main([str(tmp_path / "m.gguf")]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, broken, complaint", [
     ("rms_norm", lambda x, weight, eps: x * weight, "transformers"),
     ("rope_angles", lambda positions, cfg: qwen2_jax.rope_angles(positions + positions // 40, cfg), "float64"),
@@ -150,6 +158,7 @@ def test_a_broken_forward_fails(folder, few, monkeypatch, capsys, name, broken, 
     assert "FAILED" in (told := capsys.readouterr().out) and complaint in told.split("FAILED", 1)[1]
 
 
+@pytest.mark.slow
 def test_padding_is_part_of_the_check(folder, few, monkeypatch, capsys):
     """A forward that looks at padding fails, though each prompt by itself is right."""
     monkeypatch.setattr(validate, "Causal", lambda mask: qwen2_jax.Causal(mask | True))
@@ -208,13 +217,19 @@ def test_difference_of_what_is_not_finite():
     assert validate.max_difference(np.array([1.0, 2.5]), np.array([1.0, 2.0])) == 0.5
 
 
-def test_bad_input(capsys, monkeypatch, tmp_path):
-    """Exit 2 with one message: no such model, too many arguments, torch not installed; --help is 0."""
+@pytest.mark.slow
+def test_a_model_that_is_not_there(capsys, tmp_path):
+    """Exit 2 with one message."""
+    oracles.package("transformers")
     assert validate.main([str(tmp_path / "none")]) == 2 and "no such file" in capsys.readouterr().err
+
+
+def test_bad_input(capsys, monkeypatch, tmp_path):
+    """Exit 2 with one message: too many arguments, torch not installed; --help is 0."""
     assert validate.main(["a", "b"]) == 2
     assert validate.main(["--help"]) == 0 and "validate_forward.py 0.5B" in capsys.readouterr().out
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert validate.main([str(tmp_path)]) == 2 and "requirements-dev.txt" in capsys.readouterr().err
+    assert validate.main([str(tmp_path)]) == 2 and "requirements-oracles.txt" in capsys.readouterr().err
 
 
 @pytest.mark.real
