@@ -31,9 +31,8 @@ def params(cfg=CFG, seed=0, dtype=jnp.float32):
 
 def adapter(cfg=CFG, rank=4, alpha=8.0, seed=0):
     """A random adapter whose a and b are not zero."""
-    new = lora.init(jax.random.key(seed), cfg, rank, alpha)
-    keys = iter(jax.random.split(jax.random.key(seed + 1), 1000))
-    layers = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(next(keys), leaf.shape), new["layers"])
+    new, rng = lora.init(jax.random.key(seed), cfg, rank, alpha), np.random.default_rng(seed)
+    layers = jax.tree.map(lambda leaf: leaf + 0.1 * rng.standard_normal(leaf.shape, np.float32), new["layers"])
     return {**new, "layers": layers}
 
 

@@ -17,7 +17,19 @@ from tasks.mutants import EQUIVALENT, make_mutants, run_reference
 BY_NAME = {task.name: task for task in TASKS}
 SEEDS = (0, 1, 2)
 MAY_IMPORT = {"math", "itertools"}      # the modules that references use; the sandbox allows them
-each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+
+
+def each_task(test):
+    """A test of all tasks; a failure names the task."""
+    def on_all():
+        for task in TASKS:
+            try:
+                test(task)
+            except Exception as error:
+                error.add_note(f"task {task.name}")
+                raise
+    on_all.__name__, on_all.__doc__ = test.__name__, test.__doc__
+    return on_all
 
 
 # Running programs that may never end. They are ours, so only endless loops need a guard.
