@@ -14,8 +14,8 @@ input itself, thousands in a few channels, cancels.  Of each value it is taken o
 units of fp32's eps; the worst channel counts.  Our parameters are also compared with the file's.
 
 A last run has float16 weights and must stay finite.  Prints two tables.  Exit status 1: a limit is exceeded; 2: the model or
-torch is not available.  Needs requirements-oracles.txt and, for 0.5B, 5 to 10 GB of memory and a minute or two on an idle machine.
-Not covered: the cache, adapters, the GPU, how jit fuses a whole pass."""
+torch is not available.  Needs requirements-oracles.txt and, for 0.5B, 5 to 10 GB of memory and a minute or two on an idle
+machine.  Not covered: the cache, adapters, the GPU, how jit fuses a whole pass."""
 
 import os
 import sys
@@ -403,7 +403,7 @@ def main(arguments: list[str]) -> int:
         import torch  # noqa: F401
         import transformers
     except ImportError as error:
-        print(f"{error}: validate_forward.py needs torch and transformers: pip install -r requirements-oracles.txt", file=sys.stderr)
+        print(f"{error}: it needs torch and transformers: pip install -r requirements-oracles.txt", file=sys.stderr)
         return 2
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

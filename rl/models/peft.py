@@ -75,10 +75,10 @@ def _checked(path: Path, stored: Stored) -> Stored:
         scale = np.float32(stored.alpha / stored.rank)
         bad = [name for name, value in stored.tensors.items() if not np.isfinite(value.astype(np.float32)).all()]
     if not np.isfinite(scale):
-        raise AdapterError(f"{path}: its scale, alpha / rank = {stored.alpha} / {stored.rank}, is not finite: the file is damaged")
+        raise AdapterError(f"{path}: its scale, alpha / rank = {stored.alpha} / {stored.rank}, is not finite: it is damaged")
     if bad:
-        raise AdapterError(f"{path} has values that are not finite in {len(bad)} tensors ({', '.join(bad[:5])}): the training that "
-                           "wrote it diverged, or the file is damaged; use an earlier checkpoint or another adapter")
+        raise AdapterError(f"{path} has values that are not finite in {len(bad)} tensors ({', '.join(bad[:5])}): training "
+                           "diverged, or the file is damaged; use an earlier checkpoint or another adapter")
     return stored
 
 
@@ -101,8 +101,8 @@ def _read_folder(path: Path) -> Stored:
                            "save_pretrained(..., safe_serialization=True)")
     rank, alpha = config["r"], config["lora_alpha"]
     if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not abs(alpha) <= MAX_ALPHA:
-        raise AdapterError(f"{path / CONFIG} has r = {rank!r} and lora_alpha = {alpha!r}: r must be a positive integer, lora_alpha "
-                           "a finite number")
+        raise AdapterError(f"{path / CONFIG} has r = {rank!r} and lora_alpha = {alpha!r}: r must be a positive integer, "
+                           "lora_alpha a finite number")
     alpha = float(alpha)
     return Stored(tensors=read_tensors(path / WEIGHTS), rank=rank,
                   alpha=alpha * math.sqrt(rank) if config.get("use_rslora") else alpha,

@@ -2,8 +2,8 @@
 
     progress = train(start(run, cfg, settings), model, prompts, grader, settings, context)
 
-What ends a run: STEPS done, MAX_HOURS over, a signal (saved first), a first step in which nothing could be graded, or loss, entropy
-or adapter no longer finite (the last good state is saved; a gradient that is not finite only skips its update). Between any
+What ends a run: STEPS done, MAX_HOURS over, a signal (saved first), a first step in which nothing could be graded, or loss,
+entropy or adapter not finite (the last good state is saved; a gradient that is not finite only skips its update). Between any
 two steps the run is whole on the disk: state, step and cursor move together with the log, and a signal waits until they have.
 Not here: what one step does (step.py), the files (checkpoint.py, rl/run/log.py), what a command checks and prints around it."""
 

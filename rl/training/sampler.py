@@ -188,8 +188,8 @@ def record(out: Rollouts, rows, was_done, block, start, until, stops):
         n = hit[0] + 1 if len(hit) else until - start
         if not np.isfinite([logprobs[i, :n], entropy[i, :n]]).all():
             at = start + int(np.argmin(np.isfinite(logprobs[i, :n]) & np.isfinite(entropy[i, :n]))) + 1
-            raise NotFinite(f"the model's logits are not finite at sampled token {at} of prompt {out.prompt_B[row] + 1}: model or "
-                            "adapter is damaged, was trained with too high a LEARNING_RATE, or exceeds the range of DTYPE")
+            raise NotFinite(f"the model's logits are not finite at sampled token {at} of prompt {out.prompt_B[row] + 1}: model "
+                            "or adapter is damaged, was trained with too high a LEARNING_RATE, or exceeds the range of DTYPE")
         for target, values in ((out.ids_BT, ids), (out.logprobs_BT, logprobs), (out.entropy_BT, entropy)):
             target[row, start : start + n] = values[i, :n]
         out.length_B[row] = start + n
