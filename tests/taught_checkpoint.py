@@ -21,7 +21,7 @@ from rl.tasks import encode_prompts, load_tasks
 from tests.tiny_checkpoint import make_tiny
 
 TASKS = 4
-# Ninety updates take longer than compiling one: the compiler's defaults, whatever conftest.py asks for.
+# Fifty updates take longer than compiling one: the compiler's defaults, whatever conftest.py asks for.
 OPTIMISED = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
 
 
@@ -31,7 +31,7 @@ def taught_names() -> list[str]:
     return [task.name for task in tasks[:TASKS]]
 
 
-def teach(folder: Path, updates: int = 90) -> Path:
+def teach(folder: Path, updates: int = 50) -> Path:
     """Make the tiny checkpoint in `folder` and train it; returns the folder."""
     source = pretrained.resolve(str(make_tiny(folder)))
     cfg, params = source.cfg, pretrained.load(source, jnp.float32).params
@@ -46,7 +46,7 @@ def teach(folder: Path, updates: int = 90) -> Path:
         tokens[row, :n], mask[row, :n] = ids + answer, True
     # Row and position of the token before each token of an answer.
     at = np.array([(row, len(ids) + n - 1) for row, (ids, answer) in enumerate(rows) for n in range(len(answer))]).T
-    optimiser = optax.adam(optax.cosine_decay_schedule(1e-2, updates))
+    optimiser = optax.adam(optax.cosine_decay_schedule(2e-2, updates))
 
     def loss(params):
         hidden, _ = run_layers(params, None, tokens, padded_positions(mask), Causal(mask), [None] * cfg.num_hidden_layers, cfg)

@@ -87,7 +87,7 @@ def plain_loss(logits, rollouts, advantage_B, temperature=1.0, low=0.2, high=0.2
 def plain_gradient(out, loss_of_logits):
     """(value, gradient by the adapter's layers) of a function of the plain rows' logits."""
     rows = plain_rows(out)
-    value, d_logits = jax.value_and_grad(loss_of_logits)(plain_logits(ADAPTER["layers"], *rows))
+    value, d_logits = jax.jit(jax.value_and_grad(loss_of_logits))(plain_logits(ADAPTER["layers"], *rows))
     return value, pulled_back(ADAPTER["layers"], *rows, d_logits)
 
 
