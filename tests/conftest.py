@@ -20,7 +20,8 @@ hypothesis.settings.load_profile("repo")
 # Before jax is imported: results are compared bit for bit, so the CPU, unless one asks for another device by name.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the time goes into compiling small programs, which this makes five times as fast. CI's slow tests compile as users do.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+                                   "--xla_cpu_parallel_codegen_split_count=1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 for name in ("CONFIG", *NAMES):   # settings in the developer's shell must not steer the commands under test
     os.environ.pop(name.upper(), None)

@@ -233,6 +233,7 @@ def whole(tiny_model, tmp_path_factory):
     return folder, done
 
 
+@pytest.mark.slow
 def test_a_run(whole):
     """The scores train the adapter, held-out questions are measured, and the record says who scored."""
     folder, done = whole

@@ -50,6 +50,13 @@ class CountSteps(ast.NodeTransformer):
     visit_While = visit_For = visit_FunctionDef = add_step
 
 
+def fresh(value):
+    """A copy of plain data, in a fraction of copy.deepcopy's time."""
+    if type(value) is dict:
+        return {key: fresh(item) for key, item in value.items()}
+    return type(value)(map(fresh, value)) if type(value) in (list, tuple) else value
+
+
 @functools.cache
 def load(source, name, limit=5000):
     """The function `name` of a program; a call that takes too many steps raises Endless."""
@@ -64,7 +71,7 @@ def load(source, name, limit=5000):
     def call(*arguments):
         nonlocal steps
         steps = 0
-        return scope[name](*copy.deepcopy(arguments))
+        return scope[name](*fresh(arguments))
 
     scope = {"_step": step}
     exec(compile(ast.fix_missing_locations(CountSteps().visit(ast.parse(source))), name, "exec"), scope)

@@ -32,15 +32,15 @@ def test_adamw_is_optax(opt):
     rate = optax_rate(opt)
     oracle = optax.chain(*clip, optax.adamw(rate, opt.beta1, opt.beta2, opt.eps, weight_decay=opt.weight_decay))
     layers = ADAPTER["layers"]
-    theirs, their_state, ours = layers, oracle.init(layers), init_state(ADAPTER)
+    theirs, their_state, ours, rng = layers, oracle.init(layers), init_state(ADAPTER), np.random.default_rng(0)
+    update, apply, tree_norm = map(jax.jit, (oracle.update, optax.apply_updates, optax.tree.norm))
     for n in range(8):
-        keys = iter(jax.random.split(jax.random.key(n), 1000))
-        gradient = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape) * 0.1, layers)  # noqa: B023
-        updates, their_state = oracle.update(gradient, their_state, theirs)
-        theirs = optax.apply_updates(theirs, updates)
+        gradient = jax.tree.map(lambda leaf: 0.1 * rng.standard_normal(leaf.shape, np.float32), layers)
+        updates, their_state = update(gradient, their_state, theirs)
+        theirs = apply(theirs, updates)
         ours, norm, used = adamw(ours, gradient, opt)
 
-        np.testing.assert_allclose(norm, optax.tree.norm(gradient), rtol=1e-5)
+        np.testing.assert_allclose(norm, tree_norm(gradient), rtol=1e-5)
         np.testing.assert_allclose(used, rate(n), rtol=1e-5)
     for a, b in zip(jax.tree.leaves(ours.adapter["layers"]), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
