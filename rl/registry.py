@@ -295,6 +295,8 @@ def _numbers(parameter, value):
 
 def _number(kinds, value):
     """A text as the first of the kinds that it is a finite number of, else ValueError; without kinds the value itself."""
+    if kinds == [int] and isinstance(value, float) and value.is_integer():    # 4e0 of YAML
+        return int(value)
     if not kinds or not isinstance(value, str):
         return value
     for kind in kinds:

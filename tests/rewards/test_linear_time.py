@@ -54,9 +54,9 @@ def seconds(read, unit, size):
 
 
 def check(read, units, size):
-    """No unit for which twice the size takes more than three times as long; the best of two, and nothing under 0.05 s counts."""
+    """No unit for which twice the size takes over three times as long in five tries; nothing under 0.05 s counts."""
     assert not [unit for unit in units if seconds(read, unit, size) > 0.02 and all(
-        seconds(read, unit, 2 * size) > max(0.05, 3 * seconds(read, unit, size)) for _ in range(2))]
+        seconds(read, unit, 2 * size) > max(0.05, 3 * seconds(read, unit, size)) for _ in range(5))]
 
 
 @pytest.mark.parametrize("reader", READERS)
