@@ -2,9 +2,10 @@
 
 This process never forks: the server is exec'd and forks the children. Time is measured from outside. What counts is the child's
 own CPU clock, and the time in which it neither ran nor waited for a CPU: the kernel says how long it waited, so a busy machine
-does not make right answers late, and a child that sleeps is stopped all the same. A contended CPU is also slower (cold caches, a
-shared core), so a child that waits longer than it runs may use up to CONTENDED times the limit of a case, unless a suite fixed
-it. The only way to kill is SIGKILL through a pidfd. Linux only.
+does not make right answers late, and a child that sleeps is stopped all the same. Two things make the same work cost more, and
+lengthen the limit of a case unless a suite fixed it. A contended CPU is slower (cold caches, a shared core): a child that waits
+longer than it runs may use up to CONTENDED times as much. And the kernel takes six times as long for a page that a virtual
+machine has never used: its time counts a quarter. The only way to kill is SIGKILL through a pidfd. Linux only.
 """
 
 import contextlib
@@ -27,10 +28,12 @@ WORKER_FILE = Path(__file__).parent / "inside" / "worker.py"
 LOAD_CPU_S = 1.0       # CPU time to compile and load a candidate; the limit of a case comes with its suite
 TOTAL_CPU_S = 4.0      # CPU time of a whole candidate
 CONTENDED = 2          # the most that the limit of a case is multiplied by where the child waits for a CPU longer than it runs
+KERNEL_SHARE = 0.25    # what time in the kernel, mostly spent on new memory, counts against the limit of a case
 IDLE_FACTOR = 4        # a child may be blocked for this many times the CPU limit of its phase,
 TOTAL_IDLE_S = 2.0     # and in all for this long; what time.sleep skips (inside/stage.py) does not count
 TOTAL_WALL_S = 120.0   # for a machine that hardly runs the child at all
 RECHECK_S = 0.05
+TICKS = os.sysconf("SC_CLK_TCK")
 # Wall time that the sandbox itself may take; beyond it the server counts as broken.
 START_S, SETUP_S, REAP_S, EXIT_S, STOP_S = 30.0, 10.0, 10.0, 1.0, 2.0
 
@@ -56,11 +59,12 @@ class Outcome(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of one child's life or of a part of it; `waited` for a CPU, ready to run."""
+    """Seconds of one child's life or of a part of it; `waited`: ready to run, without a CPU; `kernel`: part of `cpu`."""
 
     cpu: float = 0.0
     wall: float = 0.0
     waited: float = 0.0
+    kernel: float = 0.0
 
     def since(self, before: "Times") -> "Times":
         """What was added after `before`."""
@@ -70,6 +74,11 @@ class Times(NamedTuple):
     def idle(self) -> float:
         """Seconds in which the child neither ran nor waited for a CPU."""
         return self.wall - self.cpu - self.waited
+
+    @property
+    def charged(self) -> float:
+        """CPU seconds, of which those in the kernel count KERNEL_SHARE."""
+        return self.cpu - (1 - KERNEL_SHARE) * min(self.kernel, self.cpu)
 
     @property
     def contention(self) -> float:
@@ -82,13 +91,13 @@ class Meter:
 
     def __init__(self, pid):
         self.pid, self.clock = pid, (~pid << 3) | 2  # CPUCLOCK_SCHED of that process, as the kernel encodes it
-        self.begun, self.cpu, self.waited = time.monotonic(), 0.0, 0.0
+        self.begun, self.cpu, self.waited, self.kernel = time.monotonic(), 0.0, 0.0, 0.0
         self.restart()
 
     def restart(self):
-        """Start the next phase now. Waits that `total` has not read yet count as this phase's: reading them for every case would
-        take longer than most cases do."""
-        self.start = Times(self.read(), time.monotonic() - self.begun, self.waited)
+        """Start the next phase now. Waits and kernel time that `total` has not read yet count as this phase's: reading them for
+        every case would take longer than most cases do."""
+        self.start = Times(self.read(), time.monotonic() - self.begun, self.waited, self.kernel)
 
     def read(self):
         """CPU seconds of the child since its start; the last reading once it has ended."""
@@ -105,15 +114,19 @@ class Meter:
         """Times of the child since its start."""
         with contextlib.suppress(OSError):  # the process has ended
             self.waited = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
-        return Times(self.read(), time.monotonic() - self.begun, self.waited)
+            self.kernel = int(self._stat()[12]) / TICKS
+        return Times(self.read(), time.monotonic() - self.begun, self.waited, self.kernel)
 
     def is_blocked(self):
         """Whether the child sleeps at this moment, neither running nor ready to run."""
         try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text()
+            return self._stat()[0] != "R"
         except OSError:
             return True
-        return stat.rpartition(")")[2].split()[0] != "R"
+
+    def _stat(self):
+        # The fields after the program's name, which may hold anything: state first, `stime` thirteenth.
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
 
 
 class Server:
@@ -264,8 +277,9 @@ def _time_left(phase, meter, limit, elastic=False):
     if soonest > 0:
         return soonest
     whole = meter.total()
-    here, stretch = whole.since(meter.start), whole.contention if elastic and phase == "cases" else 1.0
-    left = min(stretch * limit - here.cpu, TOTAL_CPU_S - whole.cpu, TOTAL_WALL_S - whole.wall)
+    here = whole.since(meter.start)
+    over = whole.contention * limit - here.charged if elastic and phase == "cases" else limit - here.cpu
+    left = min(over, TOTAL_CPU_S - whole.cpu, TOTAL_WALL_S - whole.wall)
     idle_left = min(IDLE_FACTOR * limit - here.idle, TOTAL_IDLE_S - whole.idle)
     if idle_left <= 0 and not meter.is_blocked():
         idle_left = RECHECK_S  # the kernel adds a wait once it is over, and this child may be waiting now

@@ -336,14 +336,15 @@ def test_whole_candidate_has_a_limit(box, monkeypatch):
 class FakeMeter:
     """Of a child whose phase began when `before` had passed."""
 
-    def __init__(self, cpu_s, wall_s, waited_s, blocked, before):
+    def __init__(self, cpu_s, wall_s, waited_s, blocked, before, kernel_s=0.0):
         self.start, self.cpu, self.wall, self.waited, self.blocked = before, before.cpu + cpu_s, wall_s, waited_s, blocked
+        self.kernel = kernel_s
 
     def used(self):
         return self.cpu - self.start.cpu, self.wall, self.start.wall + self.wall
 
     def total(self):
-        return Times(self.cpu, self.start.wall + self.wall, self.start.waited + self.waited)
+        return Times(self.cpu, self.start.wall + self.wall, self.start.waited + self.waited, self.start.kernel + self.kernel)
 
     def is_blocked(self):
         return self.blocked
@@ -379,6 +380,31 @@ def test_a_limit_grows_with_the_load(cpu_s, waited_s, elastic, over):
     meter = FakeMeter(cpu_s, cpu_s + waited_s, waited_s, False, Times())
 
     assert (_time_left("cases", meter, 0.1, elastic) <= 0) is over
+
+
+@pytest.mark.parametrize("cpu_s, kernel_s, elastic, over", [
+    (0.39, 0.39, True, False), (0.41, 0.41, True, True), (0.15, 0.08, True, False), (0.17, 0.08, True, True),
+    (0.2, 0.9, True, False), (0.11, 0.11, False, True),
+])
+def test_time_in_the_kernel_counts_a_quarter(cpu_s, kernel_s, elastic, over):
+    """The limit is for what the program computes: a quarter of the kernel's time is added, where the limit is not fixed."""
+    meter = FakeMeter(cpu_s, cpu_s, 0.0, False, Times(cpu=1.0, kernel=0.5), kernel_s)
+
+    assert (_time_left("cases", meter, 0.1, elastic) <= 0) is over
+
+
+def test_new_memory_is_not_held_against_a_program(box):
+    """A program that spends 0.25 s on memory which the kernel clears for it has the floor of 0.1 s, and passes."""
+    start = os.times()
+    rounds = 0
+    while os.times().system - start.system < 0.25:
+        b"x" * (32 << 20)
+        rounds += 1
+    suite = box.expect("def f(n):\n    return n", "f", [(i,) for i in range(3)])
+    assert suite.case_cpu_s < 0.25
+
+    program = f"def f(n):\n    if n == 0:\n        for _ in range({rounds}): b'x' * (32 << 20)\n    return n"
+    assert box.grade([(program, suite)])[0].verdict == "pass"
 
 
 def test_meter_tells_sleeping_from_waiting():
