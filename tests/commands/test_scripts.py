@@ -99,7 +99,8 @@ def test_test_script_runs_pytest_in_its_own_repo(root, tmp_path):
 
     installed, first_tests, _ = (folder / "calls").read_text().splitlines()
     assert "|-m|pip|install|" in installed and first.stdout == f"installing requirements-dev.txt into .venv\n{first_tests}\n"
-    assert second.stdout.splitlines() == [f"{folder}|-m|pytest|-m|not real and not slow|"]
+    assert second.stdout.splitlines() == [
+        f"{folder}|-m|pytest|-m|not real and not slow|-n|auto|--maxprocesses|4|--dist|loadfile|"]
 
 
 def test_an_installation_that_fails_is_shown(root, tmp_path):
