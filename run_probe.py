@@ -37,7 +37,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     if "--compare" in arguments:
         return compare_files([argument for argument in arguments if argument != "--compare"])
-    loaded = config.load(os.environ | named_model(arguments))
+    loaded = config.load(os.environ | config.named_model(arguments))
     settings = loaded.settings
 
     # All checks come before the weights are read.
@@ -66,13 +66,6 @@ def main() -> int:
     write_aside(out, json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
     print(f"{probe_text(report)}\n\nwritten: {out}")
     return 0
-
-
-def named_model(arguments: list[str]) -> dict[str, str]:
-    """The model that the command line names, as a setting."""
-    if len(arguments) > 1:
-        raise InputError(f"{len(arguments)} arguments ({' '.join(arguments)}): give one model, and other settings as variables")
-    return {"MODEL": arguments[0]} if arguments else {}
 
 
 def report_file(settings: Settings) -> Path:

@@ -1,6 +1,6 @@
 """Check the forward pass against transformers and against float64, layer by layer.
 
-    python validate_forward.py 0.5B          # the default; or a hub id, a folder, a .gguf file, tiny
+    python validate_forward.py 0.5B          # the default, as is MODEL; or a hub id, a folder, a .gguf file, tiny
 
 Ten prompts of 1 to about 120 tokens run in fp32 on the CPU, left-padded in one batch and two of them by themselves: through
 qwen2_jax.py, through transformers, and through the NumPy model of this file, all in float64; transformers computes norms, softmax
@@ -32,7 +32,9 @@ import numpy as np
 from attention import Causal
 from model_config import ModelConfig, Spec, param_specs
 from qwen2_jax import BLOCKS, head_logits, padded_positions, rms_norm, rope_angles
-from rl.models.pretrained import ModelError, Source, load, resolve
+from rl.errors import InputError
+from rl.models.pretrained import Source, load, resolve
+from rl.settings import config
 
 EPS = float(np.finfo(np.float32).eps)
 MAX_ERROR = 5e-5  # of our logits against float64
@@ -396,9 +398,9 @@ def show(report: Report) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) > 1 or arguments[:1] in (["-h"], ["--help"]):
+    if arguments[:1] in (["-h"], ["--help"]):
         print(__doc__)
-        return 2 if len(arguments) > 1 else 0
+        return 0
     try:
         import torch  # noqa: F401
         import transformers
@@ -408,8 +410,9 @@ def main(arguments: list[str]) -> int:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        report = compare(resolve(arguments[0] if arguments else "0.5B"))
-    except ModelError as error:
+        settings = config.load(os.environ | config.named_model(arguments)).settings
+        report = compare(resolve(settings.model.model))
+    except InputError as error:
         print(error, file=sys.stderr)
         return 2
     show(report)

@@ -73,6 +73,13 @@ OWN_DEFAULT = "this command's default"    # an origin
 PLACES = ("out", "resume")    # where a run lies; not in its config.yaml, so that it can be moved
 
 
+def named_model(arguments: list[str]) -> dict[str, str]:
+    """The model that a command line names, as a setting; InputError where it has more than one word."""
+    if len(arguments) > 1:
+        raise InputError(f"{len(arguments)} arguments ({' '.join(arguments)}): give one model, and other settings as variables")
+    return {"MODEL": arguments[0]} if arguments else {}
+
+
 def load(environ, training=False, defaults: dict[str, Any] | None = None, unused: Collection[str] = ()) -> Loaded:
     """Settings from defaults, CONFIG and environment, or from a run if RESUME is set; SettingsError lists all problems.
 

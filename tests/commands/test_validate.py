@@ -218,10 +218,13 @@ def test_difference_of_what_is_not_finite():
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_there(capsys, tmp_path):
-    """Exit 2 with one message."""
+def test_a_model_that_is_not_there(capsys, monkeypatch, tmp_path):
+    """Exit 2 with one message, whether the argument or MODEL names it; the argument wins."""
     oracles.package("transformers")
-    assert validate.main([str(tmp_path / "none")]) == 2 and "no such file" in capsys.readouterr().err
+    monkeypatch.setenv("MODEL", str(tmp_path / "other"))
+
+    assert validate.main([str(tmp_path / "none")]) == 2 and "none: no such file" in capsys.readouterr().err
+    assert validate.main([]) == 2 and "other: no such file" in capsys.readouterr().err
 
 
 def test_bad_input(capsys, monkeypatch, tmp_path):
