@@ -305,6 +305,22 @@ def test_wrong_names_are_refused_for_a_zero_shot_file(kwargs, message, combine):
         zero_shot.correctness_alone(config.load({"COMBINE": combine, **kwargs}).settings)
 
 
+def test_the_test_split_of_math_without_training(tmp_path):
+    """The command on files laid out as MATH is: the chosen levels of the test split, none of the training split."""
+    for part, count in (("train", 3), ("test", 2)):
+        (folder := tmp_path / "MATH" / part / "algebra").mkdir(parents=True)
+        for i in range(count):
+            row = {"problem": f"What is ${i}+1$?", "level": f"Level {i + 1}", "solution": rf"It is $\boxed{{{i + 1}}}$."}
+            (folder / f"{i}.json").write_text(json.dumps(row))
+    settings = {"MODEL": "tiny", "TASKS": "math", "TASKS_FILE": str(tmp_path / "MATH"), "PROVIDER_KWARGS": "{levels: [1]}",
+                "SPLIT": "heldout", "MAX_NEW_TOKENS": "4"}
+    done = subprocess.run([sys.executable, ROOT / "eval_runs.py", "--zero-shot", "out.jsonl"], cwd=tmp_path, text=True,
+                          env=os.environ | settings, capture_output=True)
+
+    assert done.returncode == 0, done.stderr
+    assert [row["task"] for row in read_zero_shot(str(tmp_path / "out.jsonl"))] == ["math/test/algebra/0"]
+
+
 def test_a_part_of_another_measurement_is_refused(tmp_path):
     """Answers of two models or sampling settings are never mixed."""
     (tmp_path / "z.part").write_text('{"how": "else"}\n')
