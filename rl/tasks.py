@@ -8,8 +8,10 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 from rl.errors import InputError
@@ -142,6 +144,13 @@ def make_suite(sandbox, task: Task, case_seed: int):
 # ---- which tasks a run uses -------------------------------------------------------------------------------------------
 
 
+class Part(NamedTuple):
+    """The tasks of one provider among those of several, and how often it is their turn."""
+
+    weight: int                  # relative to the other parts'
+    tasks: Collection[str]       # names
+
+
 @dataclass(frozen=True)
 class Provided:
     """What a provider gives; (tasks, held_out) as a plain pair will do as well."""
@@ -150,21 +159,24 @@ class Provided:
     held_out: Collection[str]    # names that are not trained on
     left_out: dict[str, int] = field(default_factory=dict)    # why -> how many problems the provider left out
     order: Callable[[int, int, int], list[int]] | None = None    # (step, tasks a step, seed) -> indices: an order of its own
+    parts: Mapping[str, Part] = field(default_factory=dict)      # provider -> what training takes of it; {}: all tasks alike
 
 
 class Tasks(list):
     """The chosen tasks, in their order."""
 
-    def __init__(self, tasks: Sequence[BaseTask], left_out: dict[str, int] | None = None, order: Callable | None = None,
-                 unseen: Collection[str] = frozenset()):
+    def __init__(self, tasks: Sequence[BaseTask], left_out: dict[str, int] | None = None,
+                 order: "Callable | Mixture | None" = None, unseen: Collection[str] = frozenset()):
         super().__init__(tasks)
         self.in_training = [task for task in tasks if task.name not in unseen]    # an order's indices count the others too
         self.left_out, self.order = left_out or {}, order
 
 
 def load_tasks(data: DataSettings) -> Tasks:
-    """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order."""
-    found = _provided(data)
+    """The tasks that the settings choose: the first N_TASKS of the split, in its fixed shuffled order.
+
+    With parts the first N_TASKS to train on hold their shares, as far as each has tasks."""
+    found = provided(data)
     tasks = [task.asking_for(data.thinking_tag, data.form_example) for task in found.tasks]
     if found.order and data.split == "train":
         if data.n_tasks or data.task_names:
@@ -177,10 +189,13 @@ def load_tasks(data: DataSettings) -> Tasks:
         raise InputError(f"SPLIT={data.split}: of the {len(tasks)} tasks of {data.tasks} {share} are held out of training; "
                          f"set SPLIT={other}")
     chosen = _named(sorted(split, key=_shuffled_rank), data)
+    if found.parts and data.split == "train":
+        chosen = _in_shares(chosen, found.parts)
     if not 0 <= data.n_tasks <= len(chosen):
         raise InputError(f"N_TASKS={data.n_tasks}, but {data.tasks} has {len(chosen)} tasks in SPLIT={data.split}; ask for 1 to "
                          f"{len(chosen)}, or 0 for all of them")
-    return Tasks(chosen[:data.n_tasks or len(chosen)], found.left_out)
+    chosen = chosen[:data.n_tasks or len(chosen)]
+    return Tasks(chosen, found.left_out, Mixture.of(chosen, found.parts) if found.parts else None)
 
 
 def evaluation_tasks(settings: Settings) -> list[BaseTask]:
@@ -197,7 +212,7 @@ def first_held_out(settings: Settings, count: int) -> list[BaseTask]:
     return tasks[:count or len(tasks)]
 
 
-def _provided(data: DataSettings) -> Provided:
+def provided(data: DataSettings) -> Provided:
     """What the provider gives; InputError where it is unknown, raises, or gives something else."""
     load_plugins(data.plugins)
     if declared("data provider", data.tasks) is None:
@@ -229,6 +244,14 @@ class _ForeignTask(BaseTask):
 def _shuffled_rank(task):
     # By name and without a seed: adding a task moves no other, and runs with different seeds train on the same N.
     return hashlib.sha256(task.name.encode()).digest()
+
+
+def _in_shares(tasks, parts):
+    """The tasks in an order of which each beginning holds the shares of the parts, each part's own order kept."""
+    weights = {name: part.weight for part in parts.values() for name in part.tasks}
+    ranks = {task.name: Fraction(2 * place + 1, weights[task.name]) for part in parts.values()
+             for place, task in enumerate(task for task in tasks if task.name in part.tasks)}
+    return sorted(tasks, key=lambda task: ranks[task.name])
 
 
 def _named(split, data):
@@ -286,20 +309,24 @@ def tasks_of_step(n: int, step: int, tasks_per_step: int, seed: int) -> list[int
 
 
 class Cursor(NamedTuple):
-    """How far a run that replaces tasks has come: epochs begun, and the tasks of the last one that are still to come."""
+    """How far a run has come that replaces tasks, or mixes those of several providers.
+
+    epochs begun, and the tasks of the last one that are still to come; of a mixture the next turn, and a cursor for each part."""
 
     epochs: int = 0
     rest: tuple[int, ...] = ()
+    turn: int = 0
+    parts: "tuple[Cursor, ...]" = ()
 
 
 START = Cursor()
 
 
-def draw_tasks(cursor: Cursor, n: int, count: int, seed: int) -> tuple[list[int], Cursor]:
+def draw_tasks(cursor: Cursor, n: int, count: int, seed: int | str) -> tuple[list[int], Cursor]:
     """The next `count` different indices of n tasks, and the cursor after them; a smaller count gives a prefix.
 
     Each epoch holds each task once: one that comes up a second time within a draw waits for the next."""
-    epochs, rest, drawn, waiting = *cursor, [], []
+    epochs, rest, drawn, waiting = *cursor[:2], [], []
     while len(drawn) < min(count, n):
         if not rest:
             rest, epochs = tuple(random.Random(f"epoch/{seed}/{epochs}").sample(range(n), n)), epochs + 1
@@ -308,26 +335,75 @@ def draw_tasks(cursor: Cursor, n: int, count: int, seed: int) -> tuple[list[int]
     return drawn, Cursor(epochs, (*waiting, *rest))
 
 
-def next_tasks(n: int, step: int, cursor: Cursor, settings: Settings, order: Callable | None = None) -> list[int]:
+@dataclass(frozen=True)
+class Mixture:
+    """Parts of the tasks that take turns, each in epochs of its own.
+
+    The turns repeat, and in each round a part has exactly its share of them, evenly spread. A part of which a step has every
+    task misses its turn, which only DYNAMIC_SAMPLING can bring about."""
+
+    parts: dict[str, tuple[int, ...]]    # provider -> indices of its tasks
+    turns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, tasks: Sequence[BaseTask], parts: Mapping[str, Part]) -> "Mixture":
+        """Of these tasks; those that are in no part are never drawn."""
+        turns = sorted((Fraction(2 * n + 1, part.weight), name) for name, part in parts.items() for n in range(part.weight))
+        members = {name: tuple(i for i, task in enumerate(tasks) if task.name in part.tasks) for name, part in parts.items()}
+        return cls(members, tuple(name for _, name in turns))
+
+    def check(self, tasks_per_step: int) -> None:
+        """InputError where a part has fewer tasks than a step may take of it."""
+        again = self.turns * (tasks_per_step // len(self.turns) + 2)
+        steps = [Counter(again[start:start + tasks_per_step]) for start in range(len(self.turns))]
+        short = [f"{max(step[name] for step in steps)} of {name}, which has {len(members)} here" for name, members in
+                 self.parts.items() if len(members) < max(step[name] for step in steps)]
+        if short:
+            raise InputError(f"TASKS_PER_STEP={tasks_per_step} takes up to {'; '.join(short)}, and none twice: lower "
+                             "TASKS_PER_STEP or the share, or choose more tasks with N_TASKS, TASK_NAMES or SPLIT")
+
+    def draw(self, cursor: Cursor, count: int, seed: int) -> tuple[list[int], Cursor]:
+        """The next `count` different indices, and the cursor after them; a smaller count gives a prefix."""
+        cursors = dict(zip(self.parts, cursor.parts or [START] * len(self.parts), strict=True))
+
+        def of_part(name, taken):
+            return draw_tasks(cursors[name], len(self.parts[name]), taken, f"{seed}/{name}")
+
+        ahead = {name: of_part(name, count)[0] for name in self.parts}
+        drawn, taken, turn = [], Counter(), cursor.turn
+        while len(drawn) < min(count, sum(map(len, self.parts.values()))):
+            name, turn = self.turns[turn], (turn + 1) % len(self.turns)
+            if taken[name] < len(self.parts[name]):
+                drawn.append(self.parts[name][ahead[name][taken[name]]])
+                taken[name] += 1
+        return drawn, Cursor(turn=turn, parts=tuple(of_part(name, taken[name])[1] for name in self.parts))
+
+
+def next_tasks(n: int, step: int, cursor: Cursor, settings: Settings, order: Callable | Mixture | None = None) -> list[int]:
     """Indices, of n tasks, of those for `step`: TASKS_PER_STEP, and with DYNAMIC_SAMPLING those that may replace some of them.
 
     order: the provider's own, where it has one. InputError where there are too few tasks for a step."""
     g, t = settings.generation, settings.trainer
-    if order:
+    if isinstance(order, Mixture):
+        order.check(t.tasks_per_step)
+    elif order:
         if g.dynamic_sampling:
             raise InputError(f"DYNAMIC_SAMPLING=true with TASKS={settings.data.tasks}: its order of tasks is fixed, so none can "
                              "replace another; leave one of them out")
         return order(step, t.tasks_per_step, t.seed)
     if not g.dynamic_sampling:
-        return tasks_of_step(n, step, t.tasks_per_step, t.seed)
+        return order.draw(cursor, t.tasks_per_step, t.seed)[0] if order else tasks_of_step(n, step, t.tasks_per_step, t.seed)
     if n <= t.tasks_per_step:
         raise InputError(f"DYNAMIC_SAMPLING=true with TASKS_PER_STEP={t.tasks_per_step}, but there are {n} tasks and a step "
                          f"takes none twice, so nothing could be replaced; lower TASKS_PER_STEP below {n}, or choose more tasks")
-    return draw_tasks(cursor, n, g.max_sampled_groups, t.seed)[0]
+    most = g.max_sampled_groups
+    return order.draw(cursor, most, t.seed)[0] if order else draw_tasks(cursor, n, most, t.seed)[0]
 
 
-def cursor_after(n: int, taken: int, cursor: Cursor, settings: Settings) -> Cursor:
-    """The cursor after a step that took the first `taken` of next_tasks; only DYNAMIC_SAMPLING moves it."""
+def cursor_after(n: int, taken: int, cursor: Cursor, settings: Settings, order: Callable | Mixture | None = None) -> Cursor:
+    """The cursor after a step that took the first `taken` of next_tasks; DYNAMIC_SAMPLING and a mixture move it."""
+    if isinstance(order, Mixture):
+        return order.draw(cursor, taken, settings.trainer.seed)[1]
     return draw_tasks(cursor, n, taken, settings.trainer.seed)[1] if settings.generation.dynamic_sampling else cursor
 
 

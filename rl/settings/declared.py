@@ -58,13 +58,15 @@ class DataSettings:
     tasks: str = setting("lc_easy", f"task provider: {', '.join(registered('data provider'))}, or one registered by a file in "
                          "PLUGINS")
     provider_kwargs: Kwargs = setting(Kwargs("{}"), "arguments of the task provider, such as {levels: [1, 2]} for math, or "
-                                      "{families: [chain_sum, leg_counting], tasks: 1000, held_out: 100} for reasoning_gym")
+                                      "{families: [chain_sum, leg_counting], tasks: 1000, held_out: 100} for reasoning_gym; the "
+                                      "shares for mixed, such as {lc_easy: 0.3, generated: 0.7}")
     plugins: str = setting("", "your own Python files, comma-separated, that register task providers, rewards or objectives; "
                            "they run with all rights of this process")
     split: str = setting("train", "which of the provider's tasks to use; heldout: those that SPLIT=train leaves out",
                          choices=("train", "heldout", "all"))
     n_tasks: int = setting(0, "use only the first N tasks of the split in a fixed shuffled order; 0: all", 0, 1_000_000)
-    tasks_file: str = setting("", "data file or folder of the task provider; lc_easy and reasoning_gym need none")
+    tasks_file: str = setting("", "data file or folder of the task provider; lc_easy, generated and reasoning_gym need none, mixed has one "
+                             "for each provider")
     task_names: str = setting("", "only these tasks of the split, comma-separated; -NAME: all but that one; blank: all")
     style_hint: bool = setting(False, "ask for one nested expression in the prompt")
     form_example: bool = setting(False, "show a worked example of the expected form in prompts that ask for an answer in words")

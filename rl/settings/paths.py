@@ -1,7 +1,8 @@
 """Where relative paths lie when CACHE_DIR is set, and the way back to what the user wrote.
 
-    CACHE_DIR/artifacts/runs      OUT, RESUME and LORA               CACHE_DIR/datasets    TASKS_FILE, ..._path in PROVIDER_KWARGS
-    CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/models      MODEL, if it exists there
+    CACHE_DIR/artifacts/runs      OUT, RESUME and LORA               CACHE_DIR/models      MODEL, if it exists there
+    CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/datasets    TASKS_FILE, and ..._path and tasks_file
+                                                                                           in PROVIDER_KWARGS
     CACHE_DIR/artifacts/eval      evaluations, zero-shot files
     CACHE_DIR/logs/wandb          TRACKER=wandb                      (other logs are in the folder of their run or sweep)
 
@@ -73,7 +74,7 @@ def _with_paths(settings, change, out):
     m, data, reward = settings.model, settings.data, settings.reward
     model = replace(m, model=change("models", m.model, must_exist=True), lora=change("runs", m.lora, must_exist=True))
     data = replace(data, tasks_file=change("datasets", data.tasks_file), provider_kwargs=_with_texts(
-        data.provider_kwargs, lambda name, text: change("datasets", text) if name.endswith("_path") else text))
+        data.provider_kwargs, lambda name, text: change("datasets", text) if name.endswith(("_path", "tasks_file")) else text))
     reward = replace(reward, reward_kwargs=_with_texts(
         reward.reward_kwargs, lambda name, text: change("eval", text) if name == "zero_shot" else text))
     run = replace(settings.run, out=change("runs", settings.run.out)) if out else settings.run

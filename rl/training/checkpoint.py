@@ -8,12 +8,13 @@
     checkpoints/permanent/step_00100/                       those of KEEP_EVERY, removed only if not finite
 
 Sampling keys and the order of tasks are functions of (seed, step), so nothing else is saved of them but the cursor of runs with
-DYNAMIC_SAMPLING, where the number of tasks used so far does not follow from the step."""
+DYNAMIC_SAMPLING, where the number of tasks used so far does not follow from the step, and of those that mix providers."""
 
 import json
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -105,7 +106,12 @@ def data_cursor(run: Path) -> Cursor:
     """The cursor of the run's latest complete checkpoint; the initial one if it has none."""
     state = json.loads((checkpoints(run)[steps(run)[-1]] / STATE).read_text())
     saved = state.get("cursor", START._asdict())
-    return Cursor(saved["epochs"], tuple(saved["rest"]))
+    return _cursor(*saved.values())
+
+
+def _cursor(epochs: int, rest: list[int], turn: int = 0, parts: Sequence[list] = ()) -> Cursor:
+    """The cursor from what JSON makes of it; runs of before there were mixtures have its first two values."""
+    return Cursor(epochs, tuple(rest), turn, tuple(_cursor(*part) for part in parts))
 
 
 def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:

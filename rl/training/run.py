@@ -21,7 +21,7 @@ from rl.run.progress import ProgressDisplay
 from rl.run.signals import Interrupted, Signals
 from rl.run.tracker import Tracker
 from rl.settings.declared import Settings
-from rl.tasks import START, Cursor, Prompt, cursor_after, next_tasks
+from rl.tasks import START, Cursor, Mixture, Prompt, cursor_after, next_tasks
 from rl.training import checkpoint, lora
 from rl.training.lora import adapter_key
 from rl.training.optimiser import TrainState, init_state
@@ -33,7 +33,7 @@ class Progress(NamedTuple):
 
     state: TrainState
     step: int = 0  # steps done
-    cursor: Cursor = START  # where its order of tasks is; moves with DYNAMIC_SAMPLING alone
+    cursor: Cursor = START  # where its order of tasks is; moves with DYNAMIC_SAMPLING and with a mixture
 
 
 class Evaluation(Protocol):
@@ -56,7 +56,7 @@ class RunContext(NamedTuple):
     tracker: Tracker = Tracker("none", Path())
     evaluation: Evaluation | None = None
     deadline: float = 0.0  # in time.monotonic's seconds: no step begins after it; 0: none
-    order: Callable | None = None  # the provider's own order of tasks, where it has one
+    order: Callable | Mixture | None = None  # the provider's own order of tasks, where it has one
 
 
 def first_adapter(cfg, settings: Settings):
@@ -102,7 +102,7 @@ def train(progress: Progress, model, prompts: Sequence[Prompt], grader: Grader, 
             if progress.step == begun:
                 check_graded(groups, context.run)
             with context.signals.held():
-                cursor = cursor_after(n, len(groups), progress.cursor, settings)
+                cursor = cursor_after(n, len(groups), progress.cursor, settings, context.order)
                 progress = Progress(state, progress.step + 1, cursor)
                 write(progress.step, groups, metrics, context)
                 if progress.step % settings.run.save_every == 0 or progress.step == t.steps:

@@ -179,7 +179,7 @@ def test_the_cursor_is_kept(loop, tmp_path):
 
     assert first.chosen + rest.chosen == offered and at.cursor == cursor
     state = json.loads((checkpoint.checkpoints(tmp_path)[3] / "state.json").read_text())
-    assert state["cursor"] == {"epochs": cursor.epochs, "rest": list(cursor.rest)}
+    assert state["cursor"] == {"epochs": cursor.epochs, "rest": list(cursor.rest), "turn": 0, "parts": []}
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
