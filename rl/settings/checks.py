@@ -8,6 +8,7 @@ from rl.registry import BUILT_IN, build_objective, declared, takes
 from rl.settings.declared import LEAVES, Settings, text_of, value_of
 
 PROOF_ONLY = ("families", "predict_tasks", "eval_n", "control_arm", "predictions")    # read by grpo_proof.py alone
+BANK_ONLY = ("bank_sets", "bank_tasks", "bank_generated", "humaneval_file", "mbpp_file")
 
 
 def training_problems(settings: Settings) -> list[str]:
@@ -50,6 +51,7 @@ def without_effect(settings: Settings, proof: bool = False) -> list[str]:
         (not settings.evaluation.eval_every, ("eval_tasks", "eval_samples"), "it needs EVAL_EVERY above 0"),
         (t.warmup_steps >= t.steps, ("scheduler",), f"the run ends within WARMUP_STEPS={t.warmup_steps}"),
         (not proof, PROOF_ONLY, "only grpo_proof.py reads it"),
+        (True, BANK_ONLY, "only scripts/bank.sh reads it"),
         *_read_elsewhere(settings),
     ]
     lines = [f"{name.upper()}={text_of(value_of(settings, name))} has no effect: {why}" for true, names, why in unread if true

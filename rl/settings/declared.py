@@ -65,8 +65,8 @@ class DataSettings:
     split: str = setting("train", "which of the provider's tasks to use; heldout: those that SPLIT=train leaves out",
                          choices=("train", "heldout", "all"))
     n_tasks: int = setting(0, "use only the first N tasks of the split in a fixed shuffled order; 0: all", 0, 1_000_000)
-    tasks_file: str = setting("", "data file or folder of the task provider; lc_easy, generated and reasoning_gym need none, mixed has one "
-                             "for each provider")
+    tasks_file: str = setting("", "data file or folder of the task provider; lc_easy, generated and reasoning_gym need none, "
+                             "mixed has one for each provider")
     task_names: str = setting("", "only these tasks of the split, comma-separated; -NAME: all but that one; blank: all")
     style_hint: bool = setting(False, "ask for one nested expression in the prompt")
     form_example: bool = setting(False, "show a worked example of the expected form in prompts that ask for an answer in words")
@@ -191,6 +191,17 @@ class ProofSettings:
 
 
 @dataclass(frozen=True)
+class BankSettings:
+    """What scripts/bank.sh measures a model on; no other command reads it."""
+    bank_sets: str = setting("generated,lc_easy,humaneval,mbpp", "sets of held-out tasks, comma-separated; humaneval and mbpp "
+                             "are left out where their files are not given")
+    bank_tasks: int = setting(0, "use only the first N tasks of each set in their fixed shuffled order; 0: all", 0, 1_000_000)
+    bank_generated: int = setting(300, "use at most N generated tasks", 1, 5_000)
+    humaneval_file: str = setting("", "HumanEval.jsonl.gz, or problems in its format; blank: none")
+    mbpp_file: str = setting("", "sanitized-mbpp.json, or problems in its format; blank: none")
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """Where a run is written, and what is kept of it."""
     run_name: str = setting("", "last part of the default run folder's name", pattern=r"[A-Za-z0-9._-]*",
@@ -227,6 +238,7 @@ class Settings:
     trainer: TrainerSettings = TrainerSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     proof: ProofSettings = ProofSettings()
+    bank: BankSettings = BankSettings()
     run: RunSettings = RunSettings()
     storage: StorageSettings = StorageSettings()
 

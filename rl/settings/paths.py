@@ -1,8 +1,8 @@
 """Where relative paths lie when CACHE_DIR is set, and the way back to what the user wrote.
 
     CACHE_DIR/artifacts/runs      OUT, RESUME and LORA               CACHE_DIR/models      MODEL, if it exists there
-    CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/datasets    TASKS_FILE, and ..._path and tasks_file
-                                                                                           in PROVIDER_KWARGS
+    CACHE_DIR/artifacts/sweeps    --out of scripts/sweep.py          CACHE_DIR/datasets    TASKS_FILE, HUMANEVAL_FILE, MBPP_FILE;
+                                                                      ..._path and tasks_file in PROVIDER_KWARGS
     CACHE_DIR/artifacts/eval      evaluations, zero-shot files
     CACHE_DIR/logs/wandb          TRACKER=wandb                      (other logs are in the folder of their run or sweep)
 
@@ -77,8 +77,10 @@ def _with_paths(settings, change, out):
         data.provider_kwargs, lambda name, text: change("datasets", text) if name.endswith(("_path", "tasks_file")) else text))
     reward = replace(reward, reward_kwargs=_with_texts(
         reward.reward_kwargs, lambda name, text: change("eval", text) if name == "zero_shot" else text))
+    bank = replace(settings.bank, humaneval_file=change("datasets", settings.bank.humaneval_file),
+                   mbpp_file=change("datasets", settings.bank.mbpp_file))
     run = replace(settings.run, out=change("runs", settings.run.out)) if out else settings.run
-    return replace(settings, model=model, data=data, reward=reward, run=run)
+    return replace(settings, model=model, data=data, reward=reward, bank=bank, run=run)
 
 
 def _with_texts(kwargs: Kwargs, change) -> Kwargs:
