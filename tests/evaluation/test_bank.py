@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -170,6 +172,8 @@ def test_sets_and_their_sizes():
     assert chosen["humaneval"].data.tasks_file == "h.jsonl" and {one.data.split for one in chosen.values()} == {"heldout"}
     with pytest.raises(InputError, match="MBPP_FILE is not set\nBANK_SETS=mbpp: no set is left"):
         bank.sets_of(settings(bank_sets="mbpp"))
+    cached = settings(bank_sets="mbpp", mbpp_file="m.json", cache_dir="/cache")
+    assert bank.sets_of(cached)[0]["mbpp"].data.tasks_file == "/cache/datasets/m.json"
     tasks = range(2000)
     assert [len(bank.at_most(name, tasks, settings())) for name in ("generated", "lc_easy")] == [300, 2000]
     assert [len(bank.at_most(name, tasks, settings(bank_tasks=5))) for name in ("generated", "lc_easy")] == [5, 5]
@@ -221,8 +225,9 @@ def run(load_script, monkeypatch, capsys, tiny_model, tmp_path):
 
     run.stop = 0
     monkeypatch.setattr(script, "probe", probe)
-    monkeypatch.setattr(script.pretrained, "load", lambda *_: type("Model", (), {"name": "tiny"}))
+    monkeypatch.setattr(script.pretrained, "load", lambda *_: SimpleNamespace(name="tiny"))
     monkeypatch.setattr(script.ProbeGrader, "on", lambda *_: None)
+    monkeypatch.setattr(script, "open_judge", lambda settings: nullcontext(SimpleNamespace(description="none")))
     return run
 
 
