@@ -165,8 +165,11 @@ def columns(greedy: Sequence[Row], samples: Sequence[Row]) -> dict[str, dict[str
 
 def levels(of: dict[str, dict[str, tuple[int, int]]]) -> dict[str, Interval]:
     """Each measure with its interval."""
-    return {name: pass_rate(*zip(*tasks.values(), strict=True)) if name == "samples" else wilson(*map(sum, zip(*tasks.values(),
-            strict=True))) for name, tasks in of.items()}
+    found = {}
+    for name, tasks in of.items():
+        passed, trials = zip(*tasks.values(), strict=True)
+        found[name] = pass_rate(passed, trials) if name == "samples" else wilson(sum(passed), sum(trials))
+    return found
 
 
 class Change(NamedTuple):
@@ -218,10 +221,10 @@ def text(doc: dict) -> str:
         for side in ("base", "adapter") if doc["lora"] else ("base",):
             first = f"{name:<{width}}  {found['tasks']:>5}" if side == "base" else " " * (width + 7)
             lines.append(f"{first}  {side:<8}" + "".join(f"{_interval(found[side][measure]):<23}" for measure in labels).rstrip())
-    lines += ["", "95 % intervals: Wilson's of greedy answers and of tasks solved at least once; the others resample tasks"]
+    lines += ["", f"95 % intervals: Wilson's of greedy answers and of tasks solved at least once; pass@1 of {n} resamples tasks"]
     if doc["lora"]:
         lines += _gains(doc, labels, width)
-    return "\n".join([*lines, *doc["left_out"]])
+    return "\n".join([*lines, *[""][:len(doc["left_out"])], *doc["left_out"]])
 
 
 def _gains(doc, labels, width):
