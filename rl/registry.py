@@ -32,7 +32,8 @@ OBJECTIVE_METHODS = ("reward_names", "combine_rewards")
 # the ones that it uses.
 _WORDS, _GYM = "rl.rewards.words.rewards", "rl.rewards.gym.questions"
 BUILT_IN = {
-    "data provider": {"lc_easy": "tasks.lc_easy_tasks", "mixed": "tasks.mixed", "reasoning_gym": _GYM,
+    "data provider": {"lc_easy": "tasks.lc_easy_tasks", "generated": "tasks.generated", "mixed": "tasks.mixed",
+                      "reasoning_gym": _GYM,
                       **dict.fromkeys(("humaneval", "mbpp"), "tasks.code_benchmarks"),
                       **dict.fromkeys(("gsm8k", "math", "svamp", "gsm8k_math_curriculum"), "tasks.word_problems")},
     "reward": {"lisp_reward": "rl.rewards.lisp", "reasoning_gym_reward": _GYM,

@@ -182,7 +182,7 @@ def _examples_only(task, head) -> Iterator[Mutant]:
         yield Mutant("examples_only", label, _program(task, f"{lookup}return {default!r}"))
 
 
-def _changes(table, annotation):
+def changes(table, annotation):
     """The table's (kind, expression) for an annotation and its base: for list[int], those of list too."""
     for key in dict.fromkeys([annotation.split("[")[0], annotation]):
         for kind, expressions in table.get(key, {}).items():
@@ -192,7 +192,7 @@ def _changes(table, annotation):
 def _changed_answers(task, head) -> Iterator[Mutant]:
     # The reference is nested in a function of the same name, so that its recursive calls still find the right one.
     body = f"{task.reference}\nx = {task.entry_point}({', '.join(argument.arg for argument in head.args.args)})\n"
-    for kind, expression in _changes(ANSWER_CHANGES, ast.unparse(head.returns)):
+    for kind, expression in changes(ANSWER_CHANGES, ast.unparse(head.returns)):
         yield Mutant(kind, f"answer x to {expression}", _program(task, f"{body}return {expression}"),
                      EQUIVALENT.get((f"{task.name}.answer", expression), ""))
 
@@ -202,7 +202,7 @@ def _changed_arguments(task, head) -> Iterator[Mutant]:
     for argument in head.args.args:
         name = argument.arg
         yield Mutant("identity", name, _program(task, f"return {name}"))
-        for kind, expression in _changes(ARGUMENT_CHANGES, ast.unparse(argument.annotation)):
+        for kind, expression in changes(ARGUMENT_CHANGES, ast.unparse(argument.annotation)):
             values = ", ".join(f"(lambda x: {expression})({name})" if other == name else other for other in names)
             yield Mutant(kind, f"{name} to {expression}",
                          _program(task, f"{task.reference}\nreturn {task.entry_point}({values})"),
@@ -213,7 +213,7 @@ def _changed_code(task) -> Iterator[Mutant]:
     tree = ast.parse(task.reference)
     parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
-        for field, value in _node_changes(node):
+        for field, value in node_changes(node):
             # A bare constant says little, so the label shows the expression around it.
             shown = parents[id(node)] if isinstance(node, ast.Constant) else node
             before, kept = ast.unparse(shown), getattr(node, field)
@@ -223,7 +223,7 @@ def _changed_code(task) -> Iterator[Mutant]:
             setattr(node, field, kept)
 
 
-def _node_changes(node) -> Iterator[tuple[str, object]]:
+def node_changes(node) -> Iterator[tuple[str, object]]:
     """(field, new value) for each mistake that this node allows."""
     match node:
         case ast.Compare(ops=ops):
