@@ -123,8 +123,8 @@ INT_MAPS = {
     "plus": ("map", ("add {k} to each number", "increase each number by {k}"), "v + {k}", "sum((v, {k}))", (1, 2, 3, 7)),
     "from": ("map", ("subtract each number from {k}", "replace each number with {k} minus that number"), "{k} - v",
     "0 - (v - {k})", (5, 10, 20)),
-    "remainder": ("digits", ("replace each number with its remainder after division by {k} (from 0 to one less than {k}, as with "
-                             "Python's `%`)", "replace each number `v` with `v % {k}`"), "v % {k}",
+    "remainder": ("digits", ("replace each number with its remainder after division by {k} (from 0 to one less than {k}, as "
+                             "with Python's `%`)", "replace each number `v` with `v % {k}`"), "v % {k}",
                   "v - v // {k} * {k}", (3, 4, 5, 7)),
     "quotient": ("digits", ("divide each number by {k} and round the quotient down (towards the smaller integer, as with "
                             "Python's `//`)", "replace each number `v` with `v // {k}`"), "v // {k}",
@@ -139,17 +139,17 @@ INT_MAPS = {
                               "replace each number with its last decimal digit, ignoring its sign"), "abs(v) % 10",
                               "int(str(v)[-1])", ()),
     "at_most": ("condition", ("replace each number that is greater than {k} with {k}", "replace each number with the smaller of "
-                                                                                       "it "
-                              "and {k}"), "min(v, {k})", "v if v < {k} else {k}", (3, 5, 8, 10)),
+                                                                                       "it and {k}"), "min(v, {k})",
+                                                                                       "v if v < {k} else {k}", (3, 5, 8, 10)),
     "at_least": ("condition", ("replace each number that is less than {k} with {k}", "replace each number with the larger of it "
-                                                                                     "and "
-                               "{k}"), "max(v, {k})", "v if v > {k} else {k}", (1, 2, 4, 6)),
+                                                                                     "and {k}"), "max(v, {k})",
+                                                                                     "v if v > {k} else {k}", (1, 2, 4, 6)),
     "sign": ("condition", "replace each number with 1 if it is greater than 0, with -1 if it is less than 0, and with 0 "
                           "otherwise",
              "1 if v > 0 else -1 if v < 0 else 0", "(v > 0) - (v < 0)", ()),
     "tiers": ("condition", "replace each number with 2 if it is greater than 10, with 1 if it is greater than {k} but not "
-                           "greater "
-              "than 10, and with 0 otherwise", "2 if v > 10 else 1 if v > {k} else 0", "(v > {k}) + (v > 10)", (0, 3, 5)),
+                           "greater than 10, and with 0 otherwise", "2 if v > 10 else 1 if v > {k} else 0", "(v > {k}) + (v > "
+                                                                                                            "10)", (0, 3, 5)),
     "collatz": ("condition", "halve each number that is even, and replace each odd number with three times its value plus 1",
                 "v // 2 if v % 2 == 0 else 3 * v + 1", "[v // 2, 3 * v + 1][v % 2]", ()),
     "bits": ("digits", "replace each number with how many ones the binary form of its absolute value has",
@@ -180,8 +180,8 @@ _step("sort_absolute", "sort", "ints", "ints",
        "sort the numbers by their distance from 0, nearest first, with a negative number before its positive counterpart"),
       "sorted({x}, key=lambda v: (abs(v), v))", "{y} = list({x})\n{y}.sort()\n{y}.sort(key=abs)")
 _step("sort_last_digit", "sort", "ints", "ints",
-      ("sort the numbers by the last decimal digit of their absolute value, smallest digit first; numbers with the same one keep "
-       "their order",),
+      ("sort the numbers by the last decimal digit of their absolute value, smallest digit first; numbers with the same one "
+       "keep their order",),
       "sorted({x}, key=lambda v: abs(v) % 10)",
       "{y} = []\nfor digit in range(10):\n    for v in {x}:\n        if abs(v) % 10 == digit:\n            {y}.append(v)")
 _step("even_first", "sort", "ints", "ints",
@@ -208,18 +208,15 @@ _step("running_min", "running", "ints", "ints",
       "{y} = []\nfor v in {x}:\n    if {y} and {y}[-1] < v:\n        v = {y}[-1]\n    {y}.append(v)")
 _step("floor_walk", "simulation", "ints", "ints",
       ("replace each number with the level of a tank after it: the level starts at 0, each number in turn is added to it, and a "
-       "level "
-       "below 0 is raised to 0",),
+       "level below 0 is raised to 0",),
       "(lambda s: [t - min(0, *s[:i + 1]) for i, t in enumerate(s)])((lambda xs: [sum(xs[:i + 1]) for i in "
       "range(len(xs))])({x}))",
       "{y} = []\ntotal = 0\nfor v in {x}:\n    total += v\n    if total < 0:\n        total = 0\n    {y}.append(total)")
 _step("account", "simulation", "ints", "ints",
       ("replace each number with the balance of an account after it: the balance starts at 0, and each number in turn is added "
-       "to it "
-       "unless that would make it less than 0",),
+       "to it unless that would make it less than 0",),
       "(lambda f, xs, t: f(f, xs, t))(lambda f, xs, t: (lambda u: [u] + f(f, xs[1:], u))(t + xs[0] if t + xs[0] >= 0 else t) if "
-      "xs else "
-      "[], {x}, 0)",
+      "xs else [], {x}, 0)",
       "{y} = []\ntotal = 0\nfor v in {x}:\n    if v >= 0 or -v <= total:\n        total += v\n    {y}.append(total)")
 _step("differences", "window", "ints", "ints",
       ("replace the list with the differences between neighbours: each number after the first, minus the one just before it",
@@ -248,8 +245,8 @@ _step("window_max", "window", "ints", "ints",
 _step("run_lengths", "group", "ints", "ints",
       ("replace each run of equal consecutive numbers with the length of the run",
        "make a list of the lengths of all runs of equal consecutive numbers, from left to right"),
-      "(lambda xs: (lambda ends: [b - a for a, b in zip([0] + ends, ends)])([i for i in range(1, len(xs) + 1) "
-      "if i == len(xs) or xs[i] != xs[i - 1]]))({x})",
+      "(lambda xs: (lambda ends: [b - a for a, b in zip([0] + ends, ends)])([i for i in range(1, len(xs) + 1) if i == len(xs) "
+      "or xs[i] != xs[i - 1]]))({x})",
       "{y} = []\nlast = None\nfor v in {x}:\n    if {y} and v == last:\n        {y}[-1] += 1\n    else:\n        {y}.append(1)\n"
       "    last = v")
 _step("run_values", "group", "ints", "ints",
@@ -259,7 +256,7 @@ _step("run_values", "group", "ints", "ints",
       "{y} = []\nfor v in {x}:\n    if not {y} or v != {y}[-1]:\n        {y}.append(v)")
 _step("every", "slice", "ints", "ints",
       ("keep only the first number and every {k}th number after it", "keep only the numbers whose position, counted from 0, is "
-       "divisible by {k}"),
+                                                                     "divisible by {k}"),
       "{x}[::{k}]", "{y} = []\nfor i in range(len({x})):\n    if i % {k} == 0:\n        {y}.append({x}[i])", (4, 5))
 _step("alternate", "slice", "ints", "ints",
       ("keep only the numbers at even positions, counted from 0", "keep only the first number, the third, the fifth, and so on"),
@@ -323,8 +320,9 @@ _result("smallest", "fold", "ints", "int",
         "{y} = 0\nfor i in range(len({x})):\n    if i == 0 or {x}[i] < {y}:\n        {y} = {x}[i]")
 _result("spread", "fold", "ints", "int",
         ("the largest number minus the smallest (0 if there are none)", "the difference between the largest and the smallest "
-                                                                        "number (0 "
-         "if there are none)"), "(lambda xs: max(xs) - min(xs) if xs else 0)({x})",
+                                                                        "number (0 if there are none)"), "(lambda xs: max(xs) - "
+                                                                                                         "min(xs) if xs else "
+                                                                                                         "0)({x})",
         "{y} = 0\nfor a in {x}:\n    for b in {x}:\n        if a - b > {y}:\n            {y} = a - b")
 _result("length", "fold", "ints", "int", ("the length of the list", "how many numbers the list now has"), "len({x})",
         "{y} = 0\nfor v in {x}:\n    {y} += 1")
@@ -345,8 +343,7 @@ _result("position_of_largest", "search", "ints", "int",
         "{y} = -1\nfor i in range(len({x})):\n    if {y} < 0 or {x}[i] > {x}[{y}]:\n        {y} = i")
 _result("middle", "sort", "ints", "int",
         ("the number that would be in the middle if the numbers were sorted; the smaller of the two middle ones if their count "
-         "is even, "
-         "and 0 if there are none",), "(lambda xs: xs[(len(xs) - 1) // 2] if xs else 0)(sorted({x}))",
+         "is even, and 0 if there are none",), "(lambda xs: xs[(len(xs) - 1) // 2] if xs else 0)(sorted({x}))",
         "rest = list({x})\nwhile len(rest) > 2:\n    rest.remove(max(rest))\n    rest.remove(min(rest))\n{y} = min(rest) if "
         "rest else 0")
 _result("rises", "window", "ints", "int", ("how many of the numbers are larger than the number just before them",),
@@ -354,12 +351,12 @@ _result("rises", "window", "ints", "int", ("how many of the numbers are larger t
         "{y} = 0\nfor i in range(1, len({x})):\n    if {x}[i] > {x}[i - 1]:\n        {y} += 1")
 _result("is_sorted", "search", "ints", "bool",
         ("`True` if no number is smaller than the one just before it, and `False` otherwise",
-         "whether the numbers are in ascending order, where equal neighbours are allowed"),
+         "whether the numbers are in ascending order, where equal neighbours are allowed (`True` for an empty list)"),
         "(lambda xs: all(a <= b for a, b in zip(xs, xs[1:])))({x})",
         "{y} = True\nfor i in range(1, len({x})):\n    if {x}[i] < {x}[i - 1]:\n        {y} = False")
 _result("all_different", "group", "ints", "bool",
         ("`True` if no number occurs more than once, and `False` otherwise", "whether all the numbers are different from each "
-                                                                             "other"),
+                                                                             "other (`True` for an empty list)"),
         "(lambda xs: len(xs) == len(set(xs)))({x})",
         "{y} = True\nfor i in range(len({x})):\n    if {x}[i] in {x}[:i]:\n        {y} = False")
 _result("tally", "dict", "ints", "dict[int, int]",
@@ -395,8 +392,8 @@ _step("digits", "digits", "number", "ints",
       ("make a list of the decimal digits of the number, from left to right",), "[int(c) for c in str({x})]",
       "{y} = []\nrest = {x}\nwhile rest or not {y}:\n    {y}.insert(0, rest % 10)\n    rest //= 10")
 _step("binary", "digits", "number", "ints",
-      ("make a list of the binary digits of the number, from left to right, without leading zeros (just one 0 for the number "
-       "0)",),
+      ("make a list of the binary digits of the number, from left to right, without leading zeros (just one 0 for the "
+       "number 0)",),
       "[int(c) for c in bin({x})[2:]]",
       "{y} = []\nrest = {x}\nwhile rest or not {y}:\n    {y}.insert(0, rest % 2)\n    rest //= 2")
 _step("divisors", "digits", "count", "ints",
@@ -409,8 +406,7 @@ _step("up_to", "map", "count", "ints",
       "list(range(1, {x} + 1))", "{y} = []\nwhile len({y}) < {x}:\n    {y}.append(len({y}) + 1)")
 _step("halving", "simulation", "count", "ints",
       ("make a list that starts with the number and ends with the first 1 in it, where each even number is followed by half of "
-       "it, and "
-       "each odd number other than 1 by three times it plus 1",),
+       "it, and each odd number other than 1 by three times it plus 1",),
       "(lambda f, n: f(f, n))(lambda f, n: [n] + (f(f, n // 2 if n % 2 == 0 else 3 * n + 1) if n != 1 else []), {x})",
       "{y} = [{x}]\nwhile {y}[-1] != 1:\n    n = {y}[-1]\n    if n % 2:\n        {y}.append(3 * n + 1)\n    else:\n"
       "        {y}.append(n // 2)")
@@ -452,17 +448,14 @@ _step("interleave", "zip", "lists", "ints",
       "    if i < len({x}[1]):\n        {y}.append({x}[1][i])\n    i += 1")
 _step("walk", "simulation", "moves", "ints",
       ("make a list of the positions after each move of a walk that starts at position 0, where `L` subtracts 1 from the "
-       "position and "
-       "`R` adds 1",), "(lambda s: [s[:i].count('R') - s[:i].count('L') for i in range(1, len(s) + 1)])({x})",
+       "position and `R` adds 1",), "(lambda s: [s[:i].count('R') - s[:i].count('L') for i in range(1, len(s) + 1)])({x})",
       "{y} = []\nplace = 0\nfor c in {x}:\n    if c == 'L':\n        place -= 1\n    else:\n        place += 1\n    "
       "{y}.append(place)")
 _step("walk_walled", "simulation", "moves", "ints",
       ("make a list of the positions after each move of a walk that starts at position 0, where `R` adds 1 to the position and "
-       "`L` "
-       "subtracts 1, except that `L` changes nothing at position 0",),
+       "`L` subtracts 1, except that `L` changes nothing at position 0",),
       "(lambda f, s, p: f(f, s, p))(lambda f, s, p: (lambda q: [q] + f(f, s[1:], q))(max(p + (1 if s[0] == 'R' else -1), 0)) if "
-      "s "
-      "else [], {x}, 0)",
+      "s else [], {x}, 0)",
       "{y} = []\nplace = 0\nfor c in {x}:\n    if c == 'R':\n        place += 1\n    elif place:\n        place -= 1\n"
       "    {y}.append(place)")
 
@@ -580,8 +573,7 @@ TEXT_MAPS = {
     "hyphens": ("condition", ("replace each space of the string with a hyphen",), "{x}.replace(' ', '-')",
                 "{y} += '-' if c == ' ' else c", ()),
     "caesar": ("digits", ("replace each letter of the string with the letter {k} places further on in the alphabet, where `a` "
-                          "comes again "
-                          "after `z`; other characters stay as they are",),
+                          "comes again after `z`; other characters stay as they are",),
                "''.join(chr((ord(c) - 97 + {k}) % 26 + 97) if 'a' <= c <= 'z' else c for c in {x})",
                "i = 'abcdefghijklmnopqrstuvwxyz'.find(c)\n    {y} += c if i < 0 else ('abcdefghijklmnopqrstuvwxyz' * 2)[i + {k}]",
                (2, 3, 13)),
@@ -607,8 +599,8 @@ _step("text_first", "slice", "text", "text",
       "{y} = ''\nfor c in {x}:\n    if len({y}) < {k}:\n        {y} += c", (3, 5, 8))
 _step("text_runs", "group", "text", "ints",
       ("make a list of the lengths of all runs of equal consecutive characters in the string, from left to right",),
-      "(lambda s: (lambda ends: [b - a for a, b in zip([0] + ends, ends)])([i for i in range(1, len(s) + 1) "
-      "if i == len(s) or s[i] != s[i - 1]]))({x})",
+      "(lambda s: (lambda ends: [b - a for a, b in zip([0] + ends, ends)])([i for i in range(1, len(s) + 1) if i == len(s) or "
+      "s[i] != s[i - 1]]))({x})",
       "{y} = []\nfor i in range(len({x})):\n    if i and {x}[i] == {x}[i - 1]:\n        {y}[-1] += 1\n    else:\n        "
       "{y}.append(1)")
 _step("text_digits", "filter", "mixed", "ints", ("make a list of the decimal digits in the string as integers, from left to "
@@ -628,8 +620,7 @@ _result("text_tally", "dict", "text", "dict[str, int]",
         "(lambda s: {{c: s.count(c) for c in s}})({x})", "{y} = {{}}\nfor c in {x}:\n    {y}[c] = {y}.get(c, 0) + 1")
 _result("text_most_common", "group", "text", "str",
         ("the character that occurs most often in the string, spaces included; of several, the one that occurs first in it, and "
-         "an empty "
-         "string if the string is empty",),
+         "an empty string if the string is empty",),
         "(lambda s: max(s, key=s.count, default=''))({x})",
         "{y} = ''\nfor c in {x}:\n    if {y} == '' or {x}.count(c) > {x}.count({y}):\n        {y} = c")
 _result("text_palindrome", "search", "text", "bool",
@@ -641,17 +632,14 @@ _result("text_run_length", "string", "text", "str",
          'run, so '
          'that "aab" becomes "a2b1"',),
         "(lambda s: (lambda ends: ''.join(f'{{s[a]}}{{b - a}}' for a, b in zip([0] + ends, ends)))([i for i in range(1, len(s) "
-        "+ 1) "
-        "if i == len(s) or s[i] != s[i - 1]]))({x})",
+        "+ 1) if i == len(s) or s[i] != s[i - 1]]))({x})",
         "{y} = ''\nn = 0\nfor i in range(len({x})):\n    n += 1\n    if i + 1 == len({x}) or {x}[i + 1] != {x}[i]:\n"
         "        {y} += {x}[i] + str(n)\n        n = 0")
 _result("text_upper", "map", "text", "str", ("the string in upper case", "the string with all letters in upper case"),
       "{x}.upper()",
         "{y} = ''\nfor c in {x}:\n    {y} += c.upper()")
 _result("text_capitals", "string", "text", "str",
-        ("the string with its first character, and every character that follows a space, in upper case (a space or digit stays "
-         "as it "
-         "is)",),
+        ("the string with its first character, and every character that follows a space, in upper case (only letters change)",),
         "(lambda s: ''.join(c.upper() if i == 0 or s[i - 1] == ' ' else c for i, c in enumerate(s)))({x})",
         "{y} = ''\nbefore = ' '\nfor c in {x}:\n    if before == ' ':\n        {y} += c.upper()\n    else:\n        {y} += c\n"
         "    before = c")
@@ -763,14 +751,14 @@ _step("rows_longer", "filter", "rows", "rows", ("keep only the rows that have mo
       "[r for r in {x} if len(r) > {k}]",
       "{y} = []\nfor r in {x}:\n    if len(r) > {k}:\n        {y}.append(r)", (2, 3))
 _step("blocks", "group", "ints", "rows",
-      ("split the list into rows of {k} numbers (the last row may be shorter)",),
+      ("split the list into rows of {k} numbers (the last row may be shorter, and an empty list has no rows)",),
       "(lambda xs: [xs[i:i + {k}] for i in range(0, len(xs), {k})])({x})",
       "{y} = []\nfor v in {x}:\n    if not {y} or len({y}[-1]) == {k}:\n        {y}.append([])\n    {y}[-1].append(v)", (2, 3))
 _step("runs", "group", "ints", "rows",
-      ("split the list into rows, starting a new row wherever a number is smaller than the one just before it",),
+      ("split the list into rows, starting a new row wherever a number is smaller than the one just before it (an empty list "
+       "has no rows)",),
       "(lambda xs: (lambda at: [xs[a:b] for a, b in zip(at, at[1:])])([i for i in range(len(xs) + 1) if i in (0, len(xs)) or "
-      "xs[i] < "
-      "xs[i - 1]] if xs else []))({x})",
+      "xs[i] < xs[i - 1]] if xs else []))({x})",
       "{y} = []\nfor v in {x}:\n    if {y} and v >= {y}[-1][-1]:\n        {y}[-1].append(v)\n    else:\n        {y}.append([v])")
 
 # ---- operations that contain others -----------------------------------------------------------------------------------
@@ -780,7 +768,7 @@ _step("each_row", "nested", "rows", "rows", ("in each row, {0}", "do the followi
 for _name, _said, _if, _test, _ks in (
         ("longer", "there are more than {k} numbers", "len(xs) > {k}", "len({x}) > {k}", (4, 6)),
         ("heavy", "the sum of the numbers is greater than {k}", "sum(xs) > {k}", "sum({x}) - {k} > 0", (5, 20)),
-        ("falling", "the first number is greater than the last", "bool(xs) and xs[0] > xs[-1]",
+        ("falling", "the list is not empty and its first number is greater than its last", "bool(xs) and xs[0] > xs[-1]",
          "len({x}) > 1 and {x}[len({x}) - 1] < {x}[0]", ()),
         ("negative", "at least one number is less than 0", "any(v < 0 for v in xs)", "min({x}, default=0) < 0", ())):
     _step(f"if_{_name}", "nested", "ints", "ints", (f"if {_said}, {{0}}; otherwise, {{1}}",),
@@ -808,9 +796,10 @@ SOURCES = {
                       "`{a}` is a string of lower-case letters, digits and spaces.")),
     "moves": ("str", ("You are given a string `{a}` of moves, each `L` or `R`.",
                       "`{a}` is a string of the letters `L` and `R`.")),
-    "number": ("int", ("You are given a number `{a}`, an integer that is not negative.", "`{a}` is a number, an integer of 0 or "
-                                                                                         "more.")),
-    "count": ("int", ("You are given a number `{a}`, a positive integer.", "`{a}` is a number, an integer of 1 or more.")),
+    "number": ("int", ("You are given a number `{a}`, a non-negative integer.",
+                       "`{a}` is a number: an integer that is at least 0.")),
+    "count": ("int", ("You are given a number `{a}`, a positive integer.",
+                      "`{a}` is a number: an integer that is at least 1.")),
     "pairs": ("list[tuple[str, int]]", ("You are given a list `{a}` of pairs of a name and a number.",
                                         "`{a}` is a list of pairs, each of a name and a number.")),
     "counts": ("dict[str, int]", ("You are given a dictionary `{a}` from names to integers.",

@@ -92,7 +92,7 @@ def text_of(program: Program, names: Sequence[str], rng: random.Random) -> str:
         result = rng.choice(fitting).replace("{k}", str(program.operations[-1][1]))
     else:
         result = RETURNED[kinds_of(program)[-1]][1]
-    flat = not any(";" in said for said in (*steps, result))    # a clause with a semicolon stands alone
+    flat = not any({*":;"} & {*said} for said in (*steps, result))    # others are sentences of their own
     frame = rng.randrange(3)
     if not steps:
         return f"{given} Return {result}."

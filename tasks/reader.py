@@ -14,8 +14,8 @@ from tasks.programs import Program, fits, gives
 GIVEN = {
     "lists": r"two lists of integers|second list\) are lists of integers", "pairs": r"\bpairs\b", "counts": r"\bdictionary\b",
     "grid": r"\bgrid\b", "words": r"list of words", "moves": r"`L`", "mixed": r"letters, digits and spaces",
-    "text": r"letters and spaces", "count": r"positive integer|integer of 1 or more", "number": r"not negative|integer of 0 or "
-                                                                                                r"more",
+    "text": r"letters and spaces", "count": r"positive integer|integer that is at least 1", "number": r"non-negative|integer "
+                                                                                                      r"that is at least 0",
     "ints": r"(?<!two )\blist of integers",
 }
 IF_NUMBER = {
@@ -32,7 +32,8 @@ IF_WORD = {
 }
 IF_LIST = {
     "longer": r"there are more than (\d+) numbers", "heavy": r"the sum of the numbers is greater than (\d+)",
-    "falling": r"the first number is greater than the last", "negative": r"at least one number is less than 0",
+    "falling": r"the list is not empty and its first number is greater than its last", "negative": r"at least one number is "
+                                                                                                   r"less than 0",
 }
 # Frames around a condition <if> on ITEMs.
 FRAMES = {
@@ -52,8 +53,9 @@ FRAMES = {
            r"whether all of the ITEMs <if> \(`True` if there are none\)",
 }
 WHERE = {"zero": r"replace (?:each number|the numbers) that <if> with 0", "negative": r"change the signs? of (?:each number|the "
-                                                                                      r"numbers) that "
-         r"<if>", "square": r"replace each number that <if> with its square|square the numbers that <if>"}
+                                                                                      r"numbers) that <if>", "square":
+                                                                                      r"replace each number that <if> with its "
+                                                                                      r"square|square the numbers that <if>"}
 OTHERS = r"(?: and leave the others as they are|, and no others)"
 
 ZIPPED = r"make a list that holds, for each position up to the end of the shorter list, "
@@ -71,27 +73,22 @@ STEPS = {
     "map_quotient": r"divide each number by K and round the quotient down \(towards the smaller integer, as with Python's `//`\)|"
                     r"replace each number `v` with `v // K`",
     "map_digit_sum": r"replace each number with the sum of (?:the decimal digits of its absolute value|its decimal digits, "
-                     r"ignoring its "
-                     r"sign)",
+                     r"ignoring its sign)",
     "map_digit_count": r"replace each number with (?:how many decimal digits its absolute value has|the count of its decimal "
-                       r"digits, "
-                       r"ignoring its sign)",
+                       r"digits, ignoring its sign)",
     "map_last_digit": r"replace each number with (?:the last decimal digit of its absolute value|its last decimal digit, "
-                      r"ignoring its "
-                      r"sign)",
+                      r"ignoring its sign)",
     "map_at_most": r"replace each number (?:that is greater than K with K|with the smaller of it and K)",
     "map_at_least": r"replace each number (?:that is less than K with K|with the larger of it and K)",
     "map_sign": r"replace each number with 1 if it is greater than 0, with -1 if it is less than 0, and with 0 otherwise",
     "map_tiers": r"replace each number with 2 if it is greater than 10, with 1 if it is greater than K but not greater than 10, "
-                 r"and with "
-                 r"0 otherwise",
+                 r"and with 0 otherwise",
     "map_collatz": r"halve each number that is even, and replace each odd number with three times its value plus 1",
     "map_bits": r"replace each number with how many ones the binary form of its absolute value has",
     "sort": r"sort the numbers from smallest to largest|put the numbers in ascending order",
     "sort_down": r"sort the numbers from largest to smallest|put the numbers in descending order",
     "sort_absolute": r"sort the numbers by (?:absolute value, smallest first; .*negative one comes first|their distance from 0, "
-                     r"nearest "
-                     r"first, with a negative number before its positive counterpart)",
+                     r"nearest first, with a negative number before its positive counterpart)",
     "sort_last_digit": r"sort the numbers by the last decimal digit of their absolute value, smallest digit first; .* keep "
                        r"their order",
     "even_first": r"move all even numbers to the front; otherwise the numbers keep their order|"
@@ -106,24 +103,18 @@ STEPS = {
                    r"minimum)",
     "floor_walk": r"replace each number with the level of a tank after it: the level starts at 0, .* below 0 is raised to 0",
     "account": r"replace each number with the balance of an account after it: the balance starts at 0, and each number in turn "
-               r"is added "
-               r"to it unless that would make it less than 0",
+               r"is added to it unless that would make it less than 0",
     "differences": r"(?:replace the list with the differences between neighbours: each number after the first,|make a list of "
-                   r"each number "
-                   r"but the first) minus the (?:one|number) just before it",
+                   r"each number but the first) minus the (?:one|number) just before it",
     "neighbour_sums": r"(?:replace the list with the sums of neighbours: each number after the first,|make a list of each "
-                      r"number but the "
-                      r"first) plus the (?:one|number) just before it",
+                      r"number but the first) plus the (?:one|number) just before it",
     "window_sum": r"(?:replace the list with|make a list of) the sums of (?:every|all windows of) K (?:consecutive|adjacent) "
-                  r"numbers, .* "
-                  r"if there are fewer than K\)",
+                  r"numbers, .* if there are fewer than K\)",
     "window_max": r"make a list of the largest numbers of all windows of K adjacent numbers, .* if there are fewer than K\)",
     "run_lengths": r"(?:replace each run of equal consecutive numbers with the length of the run|make a list of the lengths of "
-                   r"all runs "
-                   r"of equal consecutive numbers, from left to right)",
+                   r"all runs of equal consecutive numbers, from left to right)",
     "run_values": r"replace each run of equal consecutive numbers with a single one of them|remove every number that equals the "
-                  r"number "
-                  r"just before it",
+                  r"number just before it",
     "every": r"keep only the (?:first number and every Kth number after it|numbers whose position, counted from 0, is divisible "
              r"by K)",
     "alternate": r"keep only the (?:numbers at even positions, counted from 0|first number, the third, the fifth, and so on)",
@@ -137,8 +128,7 @@ STEPS = {
     "mirror": r"append to the list all its numbers in reverse order|follow the list with a reversed copy of it",
     "without_extremes": r"remove every number that equals the largest or the smallest number of the list",
     "above_average": r"keep only the numbers that are greater than the average of the list|remove all numbers that are not "
-                     r"greater than "
-                     r"the mean of the list",
+                     r"greater than the mean of the list",
     "records": r"keep only the numbers that are larger than every number before them .*",
     "occurring_once": r"keep only the numbers that occur exactly once in the list|remove all numbers that occur more than once "
                       r"in the list",
@@ -157,8 +147,7 @@ STEPS = {
     "zip_distance": ZIPPED + r"the absolute difference of the two numbers there",
     "common": r"make a list of the numbers that occur in both lists, each only once, .*",
     "missing": r"take the (?:first list without all the numbers that occur in the second list|numbers of the first list, .* "
-               r"that do not "
-               r"occur in the second)",
+               r"that do not occur in the second)",
     "joined": r"append the second list to the first|join the two lists into one, the first list in front",
     "interleave": r"take numbers from the two lists in turn, starting with the first list, .*",
     "walk": r"make a list of the positions after each move of a walk .* `L` subtracts 1 from the position and `R` adds 1",
@@ -186,19 +175,16 @@ STEPS = {
     "text_vowels": r"keep only the vowels VOWELS of the string",
     "text_letters": r"(?:keep only|remove everything but) the letters \(a to z\) (?:of|from) the string",
     "text_chars_once": r"keep only the first occurrence of each character of the string|remove every character that has already "
-                       r"occurred "
-                       r"earlier in the string",
+                       r"occurred earlier in the string",
     "text_chars_twice": r"double each character of the string|write each character of the string twice in a row",
     "text_hyphens": r"replace each space of the string with a hyphen",
     "text_caesar": r"replace each letter of the string with the letter K places further on in the alphabet, .*",
     "text_squeeze": r"replace each run of equal consecutive characters of the string with a single one of them|remove every "
-                    r"character of "
-                    r"the string that equals the character just before it",
+                    r"character of the string that equals the character just before it",
     "text_vowels_to": r'replace each vowel VOWELS of the string with "K"',
     "text_reverse": r"reverse the string|write the string backwards",
     "text_alternate": r"keep only the (?:characters of the string at even positions, counted from 0|first character of the "
-                      r"string, the "
-                      r"third, the fifth, and so on)",
+                      r"string, the third, the fifth, and so on)",
     "text_first": r"(?:keep only|remove everything after) the first K characters of the string(?: \(all of them if it has "
                   r"fewer\))?",
     "text_runs": r"make a list of the lengths of all runs of equal consecutive characters in the string, from left to right",
@@ -230,8 +216,8 @@ STEPS = {
     "rows_above": r"keep only the rows whose sum is greater than K|remove the rows whose sum is K or less",
     "rows_by_sum": r"sort the rows by their sums, smallest sum first; rows with equal sums keep their order",
     "rows_longer": r"keep only the rows that have more than K numbers|remove the rows that have K or fewer numbers",
-    "blocks": r"split the list into rows of K numbers \(the last row may be shorter\)",
-    "runs": r"split the list into rows, starting a new row wherever a number is smaller than the one just before it",
+    "blocks": r"split the list into rows of K numbers \(the last row may be shorter, .*",
+    "runs": r"split the list into rows, starting a new row wherever a number is smaller than the one just before it .*",
 }
 RESULTS = {
     "sum": r"the (?:sum|total) of the numbers \(0 if there are none\)", "product": r"the product of the numbers \(1 if there "
@@ -248,7 +234,7 @@ RESULTS = {
     "middle": r"the number that would be in the middle if the numbers were sorted; the smaller of the two .*",
     "rises": r"how many of the numbers are larger than the number just before them",
     "is_sorted": r"`True` if no number is smaller than the one just before it, .*|whether the numbers are in ascending order, .*",
-    "all_different": r"`True` if no number occurs more than once, .*|whether all the numbers are different from each other",
+    "all_different": r"`True` if no number occurs more than once, .*|whether all the numbers are different from each other .*",
     "tally": r"a dictionary that maps each number to how often it occurs|a dict of how often each number occurs",
     "places": r"a dictionary that maps each number to the list of its positions, .*",
     "by_parity": r'a dictionary that maps "even" to .* and "odd" to .*',
