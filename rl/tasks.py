@@ -3,6 +3,7 @@
 A provider is registered (rl/registry.py), called with TASKS_FILE, and gives its tasks and the names it holds out of training.
 Nothing here runs a candidate, a reference or a grader: expected values come from the sandbox."""
 
+import copy
 import hashlib
 import json
 import math
@@ -121,17 +122,16 @@ def messages(task: Task, example_results: Sequence, style_hint: bool = False) ->
 
 
 def hidden_inputs(task: Task, seed: int) -> tuple[tuple, ...]:
-    """The argument tuples that grade `task` under `seed`: no example, none twice, the same in every process."""
+    """The argument tuples that grade `task` under `seed`: the examples, then others, none twice, the same in every process."""
     # A string seed goes through SHA-512; hash() would change from process to process.
     drawn = task.generate(random.Random(f"{task.name}/{seed}"))
     # repr tells 1 from True, which equality does not, and works for lists.
-    fresh = {repr(arguments): arguments for arguments in drawn}
-    for example in task.examples:
-        fresh.pop(repr(example), None)
-    if not fresh:
+    shown = {repr(arguments): arguments for arguments in copy.deepcopy(task.examples)}
+    cases = shown | {repr(arguments): arguments for arguments in drawn}
+    if len(cases) == len(shown):
         raise ValueError(f"task {task.name}: its generator gave nothing but examples under seed {seed}. "
-                         "A suite without cases would pass everything: add edge cases or widen the random draw")
-    return tuple(fresh.values())
+                         "A suite that the prompt gives away would pass everything: add edge cases or widen the random draw")
+    return tuple(cases.values())
 
 
 def make_suite(sandbox, task: Task, case_seed: int):

@@ -1,13 +1,16 @@
 """104 small programming tasks in the style of easy LeetCode problems: 80 to train on, 24 held out.
 
-Each function below is a reference solution. The decorator adds the prompt's text and examples, and the hidden inputs: `edges`,
-which are the same for every seed, and `draw`, which makes one random input. Inputs of a task with one parameter are bare values,
-others are tuples. `wrong` holds the bodies of plausible wrong solutions; mutants.py makes more, and the tests require that the
-hidden inputs of every seed reject them all. Nothing here grades or runs a candidate."""
+Each function below is a reference solution. The decorator adds the prompt's text and examples, and the hidden inputs:
+`edges`, which are the same for every seed (hard_cases.py has more of them), and `draw`, which makes one random input. Inputs
+of a task with one parameter are bare values, others are tuples. `wrong` holds the bodies of plausible wrong solutions;
+mutants.py makes more, and the tests require that the hidden inputs of every seed reject them all. Nothing here grades or runs
+a candidate."""
 # ruff: noqa: B905   the references are written as one would by hand, and zip is meant to stop at the shorter list
 
 import copy
+import functools
 import inspect
+import operator
 import re
 import textwrap
 import typing
@@ -15,9 +18,11 @@ import typing
 from rl.errors import InputError
 from rl.registry import register_data_provider
 from rl.tasks import Task
+from tasks.hard_cases import HARD, LONG
 
 TASKS: list[Task] = []
-DRAWS = 14      # random inputs per task; with the edge cases a suite has about twenty
+DRAWS = 14      # random inputs per task
+PIECES = 6      # random inputs that make a long one
 
 HELD_OUT = frozenset("""
     lcm is_perfect hamming_distance is_leap_year steps_to_zero
@@ -38,9 +43,13 @@ def task(text, examples, edges, draw, wrong=()):
         scope = {}
         exec(reference, scope)      # our own source, alone as in the sandbox: it may use nothing else in this file
 
+        fixed = [*edges, *HARD[function.__name__]]
+
         def generate(rng):
             # A fresh copy each time, since the caller may run code that modifies the inputs.
-            inputs = copy.deepcopy(list(edges)) + [draw(rng) for _ in range(DRAWS)]
+            inputs = copy.deepcopy(fixed) + [draw(rng) for _ in range(DRAWS)]
+            if function.__name__ in LONG:
+                inputs += [functools.reduce(operator.add, [draw(rng) for _ in range(PIECES)]) for _ in range(2)]
             return [(value,) for value in inputs] if single else inputs
 
         shown = tuple((value,) if single else value for value in examples)

@@ -3,6 +3,7 @@ import ast
 import copy
 import functools
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import typing
 import pytest
 
 from rl.sandbox import Sandbox
-from rl.tasks import hidden_inputs
+from rl.tasks import hidden_inputs, make_suite
 from tasks.lc_easy_tasks import HELD_OUT, TASKS
 from tasks.mutants import EQUIVALENT, make_mutants, run_reference
 
@@ -194,11 +195,11 @@ def test_the_reference_answers_every_input_and_changes_none(task):
 
 @each_task
 def test_the_prompt_has_two_or_three_true_examples(task):
-    """The reference agrees with them, and none is a hidden input."""
+    """The reference agrees with them, and every suite begins with them."""
     assert 2 <= len(task.examples) <= 3
     assert list(task.example_results) == run_reference(task, task.examples)
     for seed in SEEDS:
-        assert not set(map(repr, task.examples)) & set(map(repr, hidden_inputs(task, seed)))
+        assert hidden_inputs(task, seed)[:len(task.examples)] == task.examples
 
 
 @each_task
@@ -207,8 +208,8 @@ def test_there_are_enough_hidden_inputs_and_no_large_ones(task):
     for seed in SEEDS:
         inputs = hidden_inputs(task, seed)
 
-        assert 12 <= len(inputs) <= 36
-        assert max(len(repr(arguments)) for arguments in inputs) < 120
+        assert 15 <= len(inputs) <= 70
+        assert max(len(repr(arguments)) for arguments in inputs) < 500
 
 
 def test_hidden_inputs_are_the_same_in_every_process():
@@ -234,7 +235,7 @@ OTHER_SOLUTIONS = {
                             "return n >= 0 and out == n",
     "is_prime": "return sum(n % d == 0 for d in range(1, n + 1)) == 2",
     "is_power_of_two": "while n > 1 and n % 2 == 0:\n    n //= 2\nreturn n == 1",
-    "is_perfect": "return n in (6, 28, 496)",
+    "is_perfect": "return n > 1 and sum({1} | {e for d in range(2, int(n ** 0.5) + 1) if n % d == 0 for e in (d, n // d)}) == n",
     "factorial": "import math\nreturn math.factorial(n)",
     "fibonacci": "return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)",
     "climb_stairs": "import math\nreturn sum(math.comb(n - twos, twos) for twos in range(n // 2 + 1))",
@@ -252,7 +253,7 @@ OTHER_SOLUTIONS = {
     "count_odds": "return len([k for k in range(low, high + 1) if k % 2])",
     "sum_of_multiples": "return sum(range(0, n + 1, 3)) + sum(range(0, n + 1, 5)) - sum(range(0, n + 1, 15))",
     "clamp": "return sorted([x, low, high])[1]",
-    "count_vowels": "return sum(s.lower().count(v) for v in 'aeiou')",
+    "count_vowels": "return sum(s.count(v) + s.count(v.upper()) for v in 'aeiou')",
     "is_palindrome": "t = ''.join(filter(str.isalnum, s)).lower()\nreturn all(t[i] == t[-1 - i] for i in "
                      "range(len(t)))",
     "is_anagram": "return all(s.count(c) == t.count(c) for c in s + t)",
@@ -270,7 +271,7 @@ OTHER_SOLUTIONS = {
     "is_subsequence": "i = 0\nfor c in t:\n    if i < len(s) and s[i] == c:\n        i += 1\nreturn i == len(s)",
     "most_common_letter": "return min(s, key=lambda c: (-s.count(c), c))",
     "caesar_shift": "a = 'abcdefghijklmnopqrstuvwxyz'\nreturn s.translate(str.maketrans(a, a[k:] + a[:k]))",
-    "squeeze_repeats": "import re\nreturn re.sub(r'(.)\\1*', r'\\1', s)",
+    "squeeze_repeats": "import re\nreturn re.sub(r'(?s)(.)\\1*', r'\\1', s)",
     "is_pangram": "return len({c for c in s.lower() if 'a' <= c <= 'z'}) == 26",
     "merge_alternately": "from itertools import zip_longest\nreturn ''.join(x + y for x, y in zip_longest(a, b, "
                          "fillvalue=''))",
@@ -416,6 +417,26 @@ def test_hidden_inputs_reject_every_mutant(task):
         assert [found for found, _ in verdicts].count("wrong") >= 5
     cases = cases_of(task, many_inputs(task)) if equivalent else []
     assert [mutant.label for mutant in equivalent if verdict(task, mutant.source, cases) != "right"] == []
+
+
+# Right on all that a slow or simple right program can bear, or that models/tiny was taught as right.
+NOT_CAUGHT = {("count_vowels", "casefold/Turkish"), ("is_pangram", "len(set(letters)) == 26"), ("integer_sqrt", "int(n ** 0.5)"),
+              ("integer_sqrt", "math.floor(math.sqrt(n))"), ("fibonacci", "Binet"), ("climb_stairs", "Binet")}
+
+
+@pytest.mark.slow
+def test_collected_wrong_programs_fail_under_twenty_seeds(shared_dir):
+    """Plausible wrong programs of others, each with an input on which it fails; six are known to pass."""
+    if not (file := shared_dir / "cases/weak_programs.jsonl").is_file():
+        pytest.skip(f"needs {file}")
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+    passed = set()
+    with Sandbox(workers=2, allow_weak=True) as box:
+        for seed in range(20):
+            suites = {name: make_suite(box, BY_NAME[name], seed) for name in {row["task"] for row in rows}}
+            results = box.grade([(row["source"], suites[row["task"]]) for row in rows])
+            passed |= {(row["task"], row["label"]) for row, found in zip(rows, results, strict=True) if found.verdict == "pass"}
+    assert passed == NOT_CAUGHT & {(row["task"], row["label"]) for row in rows}
 
 
 def test_every_kind_of_mutant_is_made():

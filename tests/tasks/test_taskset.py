@@ -114,11 +114,11 @@ def test_an_unusable_choice_is_refused(settings, words):
 
 # Hidden inputs
 
-def test_hidden_inputs_hold_no_example_and_nothing_twice():
-    """Examples and repetitions go, equal values of another type stay: 1 and True are two different questions."""
-    task = toy(lambda rng: [(0,), (1,), (True,), (1,), ([2],), ([2],)])
+def test_hidden_inputs_hold_the_examples_and_nothing_twice():
+    """Examples first; repetitions go, equal values of another type stay: 1 and True are two different questions."""
+    task = toy(lambda rng: [(1,), (True,), (0,), (1,), ([2],), ([2],)])
 
-    assert repr(hidden_inputs(task, 0)) == "((1,), (True,), ([2],))"
+    assert repr(hidden_inputs(task, 0)) == "((0,), (1,), (True,), ([2],))"
 
 
 def test_hidden_inputs_depend_on_seed_and_name_only():
