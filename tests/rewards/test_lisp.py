@@ -340,12 +340,12 @@ def test_what_surrounds_an_answer_is_run_and_not_scored():
 
 
 def test_a_case_seed_is_other_cases():
-    """The probe's seed grades on inputs that training has not seen."""
+    """The probe's seed grades on inputs that training has not seen, and on the prompt's examples."""
     boxes = [FakeSandbox({}), FakeSandbox({}), FakeSandbox({})]
     for box, seed in zip(boxes, (1, 1, 2), strict=True):
         ProgramGrader(box, [task("f")], 0.5, seed)
     inputs = [box.expected[0][2] for box in boxes]
-    assert inputs[0] == inputs[1] and not set(inputs[0]) & set(inputs[2])
+    assert inputs[0] == inputs[1] and {*inputs[0]} & {*inputs[2]} == {*task("f").examples}
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
