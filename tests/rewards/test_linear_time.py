@@ -54,9 +54,13 @@ def seconds(read, unit, size):
 
 
 def check(read, units, size):
-    """No unit for which twice the size takes over three times as long in five tries; nothing under 0.05 s counts."""
-    assert not [unit for unit in units if seconds(read, unit, size) > 0.02 and all(
-        seconds(read, unit, 2 * size) > max(0.05, 3 * seconds(read, unit, size)) for _ in range(5))]
+    """No unit for which twice the size takes over three times as long, by the best of five tries of each; nothing under 0.05 s
+    counts."""
+    def best(unit, size):
+        return min(seconds(read, unit, size) for _ in range(5))
+
+    assert not [unit for unit in units if seconds(read, unit, size) > 0.02
+                and best(unit, 2 * size) > max(0.05, 3 * best(unit, size))]
 
 
 @pytest.mark.parametrize("reader", READERS)
