@@ -1,4 +1,5 @@
 """What all tests share: a neutral environment, and folders that may or may not be there."""
+import gc
 import importlib.util
 import os
 import shutil
@@ -62,6 +63,15 @@ def no_process_is_left():
     """What a test starts (tests/processes.py) ends with it."""
     yield
     processes.end_all()
+
+
+@pytest.fixture
+def no_garbage_collection():
+    """For tests that time something: after many other tests a collection of all objects takes up to a second."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ class Times(NamedTuple):
     @property
     def idle(self) -> float:
         """Seconds in which the child neither ran nor waited for a CPU."""
-        return self.wall - self.cpu - self.waited
+        return max(0.0, self.wall - self.cpu - self.waited)    # three clocks, read one after another
 
     @property
     def charged(self) -> float:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -91,8 +92,10 @@ def later(seconds):
 
 
 def results(out):
-    """What a chain has found out, but for clock and place: both comparisons, and the probes with all their samples."""
-    read = lambda name: (out / name).read_text().replace(str(out), "OUT")  # noqa: E731
+    """What a chain has found out, but for clock, place and measured times: both comparisons, and the probes with all their
+    samples."""
+    read = lambda name: re.sub(r"-?[\d.]+ s (CPU|blocked|wall)", r"0 s \1",  # noqa: E731
+                               (out / name).read_text().replace(str(out), "OUT"))
     docs = [json.loads(read(name)) for name in sorted(PROBES)]
     return {name: read(name) for name in ("comparison-train.txt", "comparison-heldout.txt")} | {
         doc["settings"]["out"]: {key: value for key, value in doc.items() if key not in ("time", "seconds")} for doc in docs}

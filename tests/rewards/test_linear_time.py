@@ -1,6 +1,7 @@
 """Whatever reads what a model wrote does so in time linear in its length, or a completion could stall the trainer.
 
-Time is the process's own and only its growth counts: twice the text may take three times as long.
+Time is this thread's own, without garbage collection, and only its growth counts: four times the text may take eight times as
+long.
 """
 
 import time
@@ -24,6 +25,7 @@ PAIRS = ["```\n", "~~~\n", "```python\n", "x ```\n", " ```\n", "> ```\n", "- ```
          "a\n", "import a\n", "def f(x):\n return g\n", "```\ndef g(x): return h(x)\n```\n", "\\boxed{", "\\boxed ", "{\\boxed ",
          "{\\boxed{}", "\\fbox{}", "#### 1\n", "#### \\boxed{1}\n", "<think>", "</think>", "<think></think>", "<answer>",
          "</answer>", "answer: ", "answer is", "1,000", "-1/2", ". ", "from __future__ import a\n", "\\text{", "__eq__", "\\ "]
+pytestmark = pytest.mark.usefixtures("no_garbage_collection")
 TASK = provide("")[0][0]
 READERS = {
     "extract_code": lambda text: extract_code(text, "f"),
@@ -48,19 +50,18 @@ READERS = {
 
 def seconds(read, unit, size):
     text = unit * (size // len(unit))
-    start = time.process_time()
+    start = time.thread_time()
     read(text)
-    return time.process_time() - start
+    return time.thread_time() - start
 
 
 def check(read, units, size):
-    """No unit for which twice the size takes over three times as long, by the best of five tries of each; nothing under 0.05 s
-    counts."""
-    def best(unit, size):
-        return min(seconds(read, unit, size) for _ in range(5))
+    """No unit for which the size takes over eight times as long as a quarter of it, in three tries; below 0.05 s none counts."""
+    def grows(unit):
+        return (long := seconds(read, unit, size)) > 0.05 and long > 8 * seconds(read, unit, size // 4)
 
-    assert not [unit for unit in units if seconds(read, unit, size) > 0.02
-                and best(unit, 2 * size) > max(0.05, 3 * best(unit, size))]
+    for unit in units:
+        assert not all(grows(unit) for _ in range(3)), unit
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -72,5 +73,5 @@ def test_time_is_linear(reader):
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_time_is_linear_for_long_texts(reader):
-    """Again, at the length of the longest completions."""
-    check(READERS[reader], [*CHARACTERS, *PAIRS], 100_000)
+    """Again, for longer texts than any completion: a quarter, too, is longer than MAX_SOURCE, so that both go the same way."""
+    check(READERS[reader], [*CHARACTERS, *PAIRS], 280_000)
