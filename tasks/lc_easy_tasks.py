@@ -19,10 +19,12 @@ from rl.errors import InputError
 from rl.registry import register_data_provider
 from rl.tasks import Task
 from tasks.hard_cases import HARD, LONG
+from tasks.lc_easy_phrasings import rephrased
 
 TASKS: list[Task] = []
 DRAWS = 14      # random inputs per task
 PIECES = 6      # random inputs that make a long one
+MAX_PHRASINGS = 6   # of a task; a task with one argument has six other names
 
 HELD_OUT = frozenset("""
     lcm is_perfect hamming_distance is_leap_year steps_to_zero
@@ -63,12 +65,16 @@ def task(text, examples, edges, draw, wrong=()):
 
 
 @register_data_provider("lc_easy", thinking=False)
-def provide(tasks_file: str) -> tuple[list[Task], frozenset[str]]:
-    """All tasks, and the names of those held out of training."""
+def provide(tasks_file: str, phrasings: int = 1) -> tuple[list[Task], frozenset[str]]:
+    """All tasks, each in so many phrasings (lc_easy_phrasings.py), and the names of those held out of training."""
     if tasks_file:
         raise InputError(f"TASKS_FILE={tasks_file}: the tasks of lc_easy are built in and read no file; unset TASKS_FILE, or "
                          "choose another provider with TASKS")
-    return TASKS, HELD_OUT
+    if not 1 <= phrasings <= MAX_PHRASINGS:
+        raise InputError(f"TASKS=lc_easy: phrasings: {phrasings}; ask for 1 to {MAX_PHRASINGS} of each task")
+    others = [(task, rephrased(task, number)) for number in range(1, phrasings) for task in TASKS]
+    return ([*TASKS, *(other for _, other in others)],
+            HELD_OUT | {other.name for task, other in others if task.name in HELD_OUT})
 
 
 # Helpers that make the inputs of the tasks below.
@@ -211,7 +217,7 @@ def factorial(n: int) -> int:
 
 
 @task("Return Fibonacci number n, where number 0 is 0, "
-      "number 1 is 1 and each later one is the sum of the two before it.",
+      "number 1 is 1 and each later one is the sum of the two before it. n can be as large as 90.",
       examples=[6, 2],
       edges=[0, 1, 3, 4, 5, 7, 8, 9, 10, 12, 15],
       draw=lambda r: r.randint(0, 15),
@@ -225,13 +231,14 @@ def fibonacci(n: int) -> int:
 
 
 @task("A staircase has n steps and each move climbs 1 or 2 of them. Return in how many different orders of moves one "
-      "can climb exactly n steps. For n = 0 there is one way: no move.",
+      "can climb exactly n steps. For n = 0 there is one way: no move. n can be as large as 90.",
       examples=[3, 4],
       edges=[0, 1, 2, *range(5, 16)],
       draw=lambda r: r.randint(0, 15),
       wrong=["return n", "return n // 2 + 1", "return 2 ** (n - 1) if n else 1"])
 def climb_stairs(n: int) -> int:
-    return 1 if n < 2 else climb_stairs(n - 1) + climb_stairs(n - 2)
+    from math import comb
+    return sum(comb(n - twos, twos) for twos in range(n // 2 + 1))
 
 
 @task("Return how many zeros the decimal form of n factorial ends with. n is not negative.",
@@ -302,16 +309,16 @@ def is_leap_year(year: int) -> bool:
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
-@task("Return the largest integer whose square is at most n. n is not negative.",
+@task("Return the largest integer whose square is at most n. n is not negative and can have 40 digits.",
       examples=[10, 16],
       edges=[0, 1, 2, 3, 4, 8, 9, 24, 25, 26, 399, 400],
       draw=lambda r: r.randint(0, 400),
       wrong=["return round(n ** 0.5)", "return n // 2", "return int(n ** 0.5) + 1"])
 def integer_sqrt(n: int) -> int:
-    root = 0
-    while (root + 1) ** 2 <= n:
-        root += 1
-    return root
+    if n == 0:
+        return 0
+    root = 2 * integer_sqrt(n // 4)
+    return root + ((root + 1) ** 2 <= n)
 
 
 @task("Return the product of the decimal digits of the positive integer n minus the sum of its decimal digits.",
@@ -366,7 +373,8 @@ def clamp(x: int, low: int, high: int) -> int:
 
 # Strings in, one value out.
 
-@task("Return how many characters of s are vowels. The vowels are a, e, i, o and u, in lower or upper case.",
+@task("Return how many characters of s are vowels. The vowels are a, e, i, o and u, in lower or upper case; other "
+      "letters, such as those with accents or dots, do not count.",
       examples=["hello", "APPLE pie"],
       edges=["", "a", "b", "U", "u", "aeiou", "AEIOU", "rhythm", "YyWw", "queue", "  O  ", "12i34"],
       draw=lambda r: letters(r, "aeiouAEIOUbcdyXYZ .1", most=14),
@@ -543,7 +551,8 @@ def squeeze_repeats(s: str) -> str:
     return "".join(char for i, char in enumerate(s) if s[:i][-1:] != char)
 
 
-@task("Return True if s contains each letter from a to z at least once, in lower or upper case, else False.",
+@task("Return True if s contains each letter from a to z at least once, in lower or upper case, else False. "
+      "s may hold other letters, too.",
       examples=["The quick brown fox jumps over the lazy dog", "Hello world"],
       edges=["", "a", LOWER, LOWER.upper(), LOWER[:25], LOWER[1:], LOWER[:12] + LOWER[13:], LOWER * 2, "a" * 26,
              LOWER[:25] + "!", LOWER[:25] + "A", "Pack my box with five dozen liquor jugs.",

@@ -123,7 +123,7 @@ REVIEWED = [
     ("x[:1]", "the answer is one character", "most_common_letter.answer"),
 
     ("x.lower()", "the case does not matter, or only the length does",
-     "count_vowels.s is_palindrome.s last_word_length.s count_words.s capitalize_words.s is_pangram.s word_lengths.s"),
+     "is_palindrome.s last_word_length.s count_words.s capitalize_words.s is_pangram.s word_lengths.s"),
     ("x.upper()", "the case does not matter, or only the length does",
      "count_vowels.s is_palindrome.s last_word_length.s count_words.s capitalize_words.s is_pangram.s word_lengths.s"),
     ("x.lower()", "it has no upper-case letters", """
@@ -138,7 +138,7 @@ REVIEWED = [
 
     ("n >= 0 to n > 0", "0 and -0 are the same number", "reverse_integer"),
     ("n >= 0 to n >= 1", "0 and -0 are the same number", "reverse_integer"),
-    ("root = 0 to root = -1", "the root of a non-negative number is also found from -1 on", "integer_sqrt"),
+    ("n // 2 to n // 1", "where more moves of 2 are asked for than there are moves, comb is 0", "climb_stairs"),
     ("words[0] to words[-1]", "the search may start from any word", "common_prefix"),
     ("[0] to [1]", "no value is below 1, so nothing is subtracted before the end", "roman_to_int"),
     ("[0] to [-1]", "no value is below -1, so nothing is subtracted before the end", "roman_to_int"),

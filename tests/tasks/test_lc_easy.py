@@ -237,8 +237,8 @@ OTHER_SOLUTIONS = {
     "is_power_of_two": "while n > 1 and n % 2 == 0:\n    n //= 2\nreturn n == 1",
     "is_perfect": "return n > 1 and sum({1} | {e for d in range(2, int(n ** 0.5) + 1) if n % d == 0 for e in (d, n // d)}) == n",
     "factorial": "import math\nreturn math.factorial(n)",
-    "fibonacci": "return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)",
-    "climb_stairs": "import math\nreturn sum(math.comb(n - twos, twos) for twos in range(n // 2 + 1))",
+    "fibonacci": "import math\nreturn sum(math.comb(n - k - 1, k) for k in range((n + 1) // 2))",
+    "climb_stairs": "a, b = 1, 1\nfor _ in range(n):\n    a, b = b, a + b\nreturn a",
     "factorial_zeros": "import math\ns = str(math.factorial(n))\nreturn len(s) - len(s.rstrip('0'))",
     "count_one_bits": "return n % 2 + count_one_bits(n // 2) if n else 0",
     "hamming_distance": "count = 0\nwhile a or b:\n    count += a % 2 != b % 2\n    a, b = a // 2, b // 2\nreturn "
@@ -419,14 +419,9 @@ def test_hidden_inputs_reject_every_mutant(task):
     assert [mutant.label for mutant in equivalent if verdict(task, mutant.source, cases) != "right"] == []
 
 
-# Right on all that a slow or simple right program can bear, or that models/tiny was taught as right.
-NOT_CAUGHT = {("count_vowels", "casefold/Turkish"), ("is_pangram", "len(set(letters)) == 26"), ("integer_sqrt", "int(n ** 0.5)"),
-              ("integer_sqrt", "math.floor(math.sqrt(n))"), ("fibonacci", "Binet"), ("climb_stairs", "Binet")}
-
-
 @pytest.mark.slow
 def test_collected_wrong_programs_fail_under_twenty_seeds(shared_dir):
-    """Plausible wrong programs of others, each with an input on which it fails; six are known to pass."""
+    """Plausible wrong programs of others, each with an input on which it fails."""
     if not (file := shared_dir / "cases/weak_programs.jsonl").is_file():
         pytest.skip(f"needs {file}")
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
@@ -436,7 +431,7 @@ def test_collected_wrong_programs_fail_under_twenty_seeds(shared_dir):
             suites = {name: make_suite(box, BY_NAME[name], seed) for name in {row["task"] for row in rows}}
             results = box.grade([(row["source"], suites[row["task"]]) for row in rows])
             passed |= {(row["task"], row["label"]) for row, found in zip(rows, results, strict=True) if found.verdict == "pass"}
-    assert passed == NOT_CAUGHT & {(row["task"], row["label"]) for row in rows}
+    assert not passed
 
 
 def test_every_kind_of_mutant_is_made():
