@@ -24,8 +24,9 @@ LABELS = {"pass_rate": "pass rate", "reward": "mean reward", "style": "style if 
           "entropy": "entropy, nats/token"}
 MEASURES = tuple(LABELS)
 # Settings that must agree for two probes to be the same measurement. Model and adapter are what is compared.
-SAME_MEASUREMENT = ("tasks", "split", "case_seed", "seed", "n_samples", "temperature", "top_k", "top_p",
-                    "max_new_tokens", "style_weight", "style_hint")
+SAME_MEASUREMENT = ("tasks", "provider_kwargs", "split", "case_seed", "case_seconds", "seed", "n_samples", "temperature", "top_k",
+                    "top_p", "max_new_tokens", "style_hint", "form_example", "thinking_tag", "combine", "combine_kwargs",
+                    "reward_kwargs", "style_weight", "style_depth")
 
 
 class ProbeError(InputError):

@@ -181,7 +181,8 @@ def measured_how(run: Run, prompts: Sequence[Prompt]) -> dict:
     return {"started": run.started, "model": hub_name(s.model.model), "tasks": f"{len(prompts)} of {s.data.tasks}",
             "prompts": hashlib.sha256(messages.encode()).hexdigest()[:12], "case_seed": s.data.case_seed,
             "temperature": g.temperature, "n_samples": g.n_samples, "max_new_tokens": g.max_new_tokens, **sampling,
-            "rewards": [s.objective.combine, s.objective.combine_kwargs, s.reward.reward_kwargs, s.reward.style_weight]}
+            "rewards": [s.objective.combine, s.objective.combine_kwargs, s.reward.reward_kwargs, s.reward.style_weight,
+                        s.reward.style_depth]}
 
 
 def base_job(job: Job) -> Job:

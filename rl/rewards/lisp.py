@@ -1,12 +1,13 @@
 """The reward of programs: correctness from the sandbox, style from the syntax tree, one number for both.
 
 reward = 0 if wrong, 1 + style_weight * style if correct, nan where the grader failed (masked, never learnt from).
-style in [0, 1] = (pure + depth + wrap) / scale - penalty, never below 0:
+style in [0, 1] = ((pure + depth + wrap) / scale - penalty) * bearing, never below 0:
 
-    pure    0.4   apart from docstrings the body is one `return` of one expression
-    depth   0.3 * min(depth, 5) / 5, the deepest nesting of calls and comprehension clauses in the entry function's body
-    wrap    0.3   a scalar returned as a one-element list
-    scale   1, or 0.7 where wrap cannot be earned: the answer is a list, or the task's grader refuses `[x]` for x
+    pure     0.4   apart from docstrings the body is one `return` of one expression
+    depth    0.3 * min(depth, 5) / 5, the deepest nesting of calls and comprehension clauses in the entry function's body
+    wrap     0.3   a scalar returned as a one-element list
+    scale    1, or 0.7 where wrap cannot be earned: the answer is a list, or the task's grader refuses `[x]` for x
+    bearing  1, or less where nesting does nothing
 
 The choices made here:
 - The whole program must be pure: besides imports and docstrings the module holds only functions (a named lambda is one), each
@@ -18,9 +19,11 @@ The choices made here:
 So a statement body never outranks a pure program: the first has at most 0.15 (0.15 / 0.7 on a list task), the second at
 least 0.4 - 0.15 (0.4 / 0.7 - 0.15), whatever their depth, length and tabs.
 
-Not judged: whether the nesting does anything. `idle` counts the calls that provably do not (`s.strip().strip()`,
-`list(sorted(x))`) so that gamed depth can be seen; it is no part of the reward.
-"""
+STYLE_DEPTH=bearing: only nesting that does something is paid. Calls and clauses are taken out of a right program for as long as
+it stays right (bearing.py); the nesting of what is left is its bearing depth. One level more is paid all the same, because most
+of those that come out of real programs are a copy, a shortcut or an equal way. Two more halve the style, three leave nothing,
+nor does a program that hides what it runs. `idle` counts the calls and clauses that came out.
+STYLE_DEPTH=written: nesting is paid as it stands, and `idle` is 0. The reference run was paid so."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -30,6 +33,7 @@ from typing import NamedTuple
 from rl.errors import InputError
 from rl.registry import register_objective, register_reward
 from rl.rewards.base import Combiner, Completion, Grade, Grader
+from rl.rewards.bearing import COMPREHENSIONS, entry_function, hides, lightest_of, weight
 from rl.rewards.source import extract_code, parse_source
 from rl.sandbox import Result, Sandbox, SandboxError
 from rl.settings.declared import Settings
@@ -42,24 +46,21 @@ FREE_LINES = 2                # `def` and `return`
 LINE_PENALTY, MAX_LINE_PENALTY, TAB_PENALTY = 0.02, 0.1, 0.05
 RECHECK_CASES = 2**33    # added to CASE_SEED; the seeds of probes end below
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# f(f(x)) == f(x) for every x these take; each consumer below also gives the same for x and for list(x) or tuple(x).
-_IDEMPOTENT_METHODS = {"strip", "lstrip", "rstrip", "lower", "upper", "casefold", "copy"}
-_IDEMPOTENT_CALLS = {"list", "tuple", "set", "frozenset", "sorted", "str", "int", "float", "bool", "abs"}
-_CONSUMERS = {"list", "tuple", "set", "frozenset", "sorted", "sum"}
+BEARING = (1.0, 1.0, 0.5)     # what is left of a style by the levels of nesting that do nothing; beyond them nothing
+SPARE = 1                     # levels that do nothing and are paid
 
 
 class Style(NamedTuple):
     """What the syntax tree of a program shows."""
 
     style: float    # in [0, 1]
-    depth: int
+    depth: int      # as written
     calls: int      # calls in the entry function's body
     pure: bool
-    idle: int       # calls among them that change nothing
+    idle: int       # calls and comprehension clauses that the program is right without
 
 
-@register_reward("lisp_reward", reads=("style_weight", "recheck_share"))
+@register_reward("lisp_reward", reads=("style_weight", "style_depth", "recheck_share"))
 class ProgramGrader(Grader):
     """Grades programs on hidden cases that are made once, here, from case_seed (probes use other seeds)."""
 
@@ -67,9 +68,9 @@ class ProgramGrader(Grader):
     has_cases = True
 
     def __init__(self, sandbox: Sandbox, tasks: Sequence[Task], style_weight: float, case_seed: int,
-                 settings: Settings | None = None):
-        """settings: what a second grader is made from; without it there is none."""
-        self._sandbox, self._style_weight, self._settings = sandbox, style_weight, settings
+                 settings: Settings | None = None, style_depth: str = "written"):
+        """settings: what a second grader is made from; without it there is none. style_depth: STYLE_DEPTH."""
+        self._sandbox, self._style_weight, self._settings, self._style_depth = sandbox, style_weight, settings, style_depth
         self._suites, problems = {}, {}
         for task in tasks:
             try:
@@ -92,23 +93,39 @@ class ProgramGrader(Grader):
     @classmethod
     def for_run(cls, judge: Sandbox, tasks: Sequence[Task], settings: Settings, case_shift: int = 0) -> "ProgramGrader":
         """The grader of these tasks; case_shift is added to CASE_SEED."""
-        return cls(judge, tasks, settings.reward.style_weight, settings.data.case_seed + case_shift, settings)
+        reward = settings.reward
+        return cls(judge, tasks, reward.style_weight, settings.data.case_seed + case_shift, settings, reward.style_depth)
 
     @contextmanager
     def second_grader(self, tasks: Sequence[Task]) -> Iterator["ProgramGrader"]:
-        """The same on other cases, in a sandbox of its own."""
+        """A grader of correctness on other cases, in a sandbox of its own."""
         with self.open_judge(self._settings, workers=1) as sandbox:
-            yield self.for_run(sandbox, tasks, self._settings, RECHECK_CASES)
+            yield type(self)(sandbox, tasks, self._style_weight, self._settings.data.case_seed + RECHECK_CASES)
 
     def grade(self, completions: Sequence[Completion]) -> list[Grade]:
-        """One Grade for each completion, in order, all in one call of the sandbox."""
-        codes = [extract_code(completion.text, completion.task.entry_point) for completion in completions]
-        results = self._sandbox.grade([(one.task.program(code), self._suites[one.task.name])
-                                       for one, code in zip(completions, codes, strict=True)])
-        return [self._combine(one.task, code, result) for one, code, result in zip(completions, codes, results, strict=True)]
+        """One Grade for each completion, in order."""
+        tasks = [completion.task for completion in completions]
+        codes = [extract_code(completion.text, task.entry_point) for completion, task in zip(completions, tasks, strict=True)]
+        results = self._run(tasks, codes)
+        lightest: list[str | None] = [None] * len(codes)
+        if self._style_depth == "bearing":
+            right = [i for i, result in enumerate(results) if result.verdict == "pass"]
+            found = lightest_of([(codes[i], tasks[i].entry_point) for i in right], lambda tried: self._pass(
+                [tasks[right[which]] for which, _ in tried], [code for _, code in tried]))
+            for i, source in zip(right, found, strict=True):
+                lightest[i] = source
+        return [self._combine(*one) for one in zip(tasks, codes, results, lightest, strict=True)]
 
-    def _combine(self, task: Task, code: str, result: Result) -> Grade:
-        style = score_style(code, task.entry_point, scalar=task.scalar and task.one_element_list)
+    def _run(self, tasks: Sequence[Task], codes: Sequence[str]) -> list[Result]:
+        """What the sandbox says of each program, all in one call."""
+        return self._sandbox.grade([(task.program(code), self._suites[task.name])
+                                    for task, code in zip(tasks, codes, strict=True)])
+
+    def _pass(self, tasks, codes):
+        return [result.verdict == "pass" for result in self._run(tasks, codes)]
+
+    def _combine(self, task: Task, code: str, result: Result, lightest: str | None) -> Grade:
+        style = score_style(code, task.entry_point, task.scalar and task.one_element_list, lightest)
         return Grade(code=code, verdict=result.verdict, correct=result.verdict == "pass",
                      reward=reward_of(result.verdict, style.style, self._style_weight),
                      detail=result.detail, flags=result.flags, wall_s=result.wall_s, **style._asdict())
@@ -136,20 +153,28 @@ def reward_of(verdict: str, style: float, style_weight: float) -> float:
     return 1.0 + style_weight * style if verdict == "pass" else 0.0
 
 
-def score_style(source: str, entry_point: str, scalar: bool) -> Style:
-    """Style of one program; scalar says that wrap can be had (a scalar answer that may come as a one-element list)."""
+def score_style(source: str, entry_point: str, scalar: bool, lightest: str | None = None) -> Style:
+    """Style of one program; scalar says that wrap can be had (a scalar answer that may come as a one-element list).
+
+    lightest: the program without its idle calls (bearing.py), to pay for nesting that does something; None: as written."""
     tree = parse_source(source)
     body = None if tree is None else _entry_body(tree, entry_point)
     if body is None:
         return Style(style=0.0, depth=0, calls=0, pure=False, idle=0)
     pure = _is_pure(tree)
     depth = nesting_depth(body)
-    calls = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    earned = DEPTH * min(depth, FULL_DEPTH) / FULL_DEPTH * (1 if pure else IMPURE_DEPTH_SHARE)
+    bearing, idle, share = depth, 0, 1.0
+    if lightest is not None:
+        least = parse_source(lightest) or tree
+        bearing, idle = nesting_depth(_entry_body(least, entry_point) or []), weight(tree) - weight(least)
+        share = 0.0 if hides(tree, entry_point) else (*BEARING, 0.0)[min(depth - bearing, len(BEARING))]
+    paid = min(depth, bearing + SPARE, FULL_DEPTH)
+    earned = DEPTH * paid / FULL_DEPTH * (1 if pure else IMPURE_DEPTH_SHARE)
     if pure:
         earned += PURE + WRAP * (scalar and _is_wrapped(body))
     style = earned / (1 if scalar else PURE + DEPTH) - _penalty(source, tree)
-    return Style(max(0.0, style), depth, len(calls), pure, sum(map(_is_idle, calls)))
+    calls = sum(isinstance(node, ast.Call) for statement in body for node in ast.walk(statement))
+    return Style(max(0.0, style) * share, depth, calls, pure, idle)
 
 
 def nesting_depth(body: Sequence[ast.AST]) -> int:
@@ -157,7 +182,7 @@ def nesting_depth(body: Sequence[ast.AST]) -> int:
     deepest, todo = 0, [(node, 0) for node in body]
     while todo:    # not recursive: the parser takes trees deeper than Python's own stack
         node, above = todo.pop()
-        if isinstance(node, _COMPREHENSIONS):
+        if isinstance(node, COMPREHENSIONS):
             todo += _clauses(node, above)
             continue
         depth = above + isinstance(node, ast.Call)
@@ -175,15 +200,9 @@ def _clauses(node: ast.AST, depth: int) -> list[tuple[ast.AST, int]]:
 
 
 def _entry_body(tree: ast.Module, name: str) -> list[ast.stmt] | None:
-    """The entry function's statements: the last module-level binding, as at run time, else a method of Solution."""
-    methods = [node for cls in tree.body if isinstance(cls, ast.ClassDef) and cls.name == "Solution"
-               for node in cls.body]
-    for node in [*reversed(tree.body), *reversed(methods)]:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return node.body
-        if _is_named_lambda(node) and node.targets[0].id == name:
-            return [ast.Return(node.value.body)]
-    return None
+    """The statements of the function that runs under that name."""
+    function = entry_function(tree, name)
+    return [ast.Return(function.body)] if isinstance(function, ast.Lambda) else getattr(function, "body", None)
 
 
 def _is_pure(tree: ast.Module) -> bool:
@@ -234,33 +253,3 @@ def _code_lines(source: str, tree: ast.Module) -> list[str]:
             for line in range(node.lineno, node.end_lineno + 1)}
     return [line for number, line in enumerate(lines, 1)
             if number not in free and line.strip() and not line.lstrip().startswith("#")]
-
-
-def _is_idle(call: ast.Call) -> bool:
-    """True when this call, or the one directly inside it, changes nothing; builtins are taken to be themselves."""
-    if isinstance(call.func, ast.Attribute):
-        return _repeats_method(call, call.func.value)
-    return len(call.args) == 1 and _repeats_builtin(call, call.args[0])
-
-
-def _repeats_method(call: ast.Call, inner: ast.expr) -> bool:
-    """`x.m(c).m(c)` for an idempotent m and constants c."""
-    return (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == call.func.attr
-            and call.func.attr in _IDEMPOTENT_METHODS and not call.keywords and not inner.keywords
-            and all(isinstance(argument, ast.Constant) for argument in call.args)
-            and [*map(_constant, call.args)] == [*map(_constant, inner.args)])
-
-
-def _constant(node: ast.expr) -> tuple[type, object] | None:
-    """Type and value of a constant, None for another expression; unlike ast.dump it takes integers of any size."""
-    return (type(node.value), node.value) if isinstance(node, ast.Constant) else None
-
-
-def _repeats_builtin(call: ast.Call, inner: ast.expr) -> bool:
-    """`f(f(x))` for an idempotent f, `f(list(x))` for an f that only reads through its argument, `list(sorted(x))`."""
-    if not (isinstance(inner, ast.Call) and isinstance(call.func, ast.Name) and isinstance(inner.func, ast.Name)
-            and len(inner.args) == 1 and not call.keywords and not inner.keywords):
-        return False
-    outer, within = call.func.id, inner.func.id
-    return ((outer == within and outer in _IDEMPOTENT_CALLS) or (outer in _CONSUMERS and within in ("list", "tuple"))
-            or (outer, within) == ("list", "sorted"))

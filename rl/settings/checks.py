@@ -21,6 +21,9 @@ def training_problems(settings: Settings) -> list[str]:
         (g.top_k == 1, f"TOP_K=1: {equal}; set at least 2, or 0 to turn it off"),
         (o.advantage == "passk" and o.pass_k >= g.group,
          f"PASS_K={o.pass_k} with GROUP={g.group}: no two subsets of that size to compare; set PASS_K below GROUP"),
+        (o.advantage == "passk" and o.advantage_scale in ("batch", "reward"),
+         f"ADVANTAGE=passk with ADVANTAGE_SCALE={o.advantage_scale}: it compares subsets of one group; set ADVANTAGE_SCALE to "
+         "std or none"),
         (o.overlong == "penalise" and o.overlong_tokens > g.max_new_tokens,
          f"OVERLONG_TOKENS={o.overlong_tokens}: the penalty would begin before the first token; set at most "
          f"MAX_NEW_TOKENS={g.max_new_tokens}"),

@@ -20,6 +20,7 @@ from rl.errors import InputError
 from rl.registry import takers
 from rl.settings.checks import fixed_on_resume, training_problems, without_effect
 from rl.settings.declared import (
+    EARLIER,
     LEAVES,
     NAMES,
     RETIRED,
@@ -217,7 +218,11 @@ def listing(loaded: Loaded) -> str:
 
 def _in_file(path, problems) -> list[Given]:
     """The settings in a YAML file; what cannot be used is added to `problems`."""
-    return [given for key, value in read_mapping(path, problems).items() for given in _in_entry(path, str(key), value, problems)]
+    mapping = read_mapping(path, problems)
+    found = [given for key, value in mapping.items() for given in _in_entry(path, str(key), value, problems)]
+    named = {given.setting.name for given in found}
+    since = [name for name in EARLIER if ABOUT in mapping and name not in named]    # a run of before these settings
+    return found + [Given(LEAVES[name], EARLIER[name], name, f"CONFIG {path} (older than {name.upper()})") for name in since]
 
 
 def _in_entry(path, key, value, problems) -> list[Given]:

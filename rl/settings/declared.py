@@ -107,8 +107,10 @@ class ObjectiveSettings:
     advantage: str = setting("grpo", "how good a sample is beside its group; grpo: reward minus the group's mean; rloo: minus "
                              "the mean of the others; passk: what it adds to the best of PASS_K samples",
                              choices=("grpo", "rloo", "passk"))
-    advantage_scale: str = setting("auto", "std: divide advantages by the group's standard deviation; none: do not; auto: none "
-                                   "with LOSS=dr_grpo or ADVANTAGE=rloo, else std", choices=("auto", "std", "none"),
+    advantage_scale: str = setting("auto", "std: divide advantages by the group's standard deviation; batch: by that of all "
+                                   "rewards of the step; reward: scale correctness and the rest of the reward each within its "
+                                   "group, the rest times STYLE_WEIGHT (GDPO); none: do not; auto: none with LOSS=dr_grpo or "
+                                   "ADVANTAGE=rloo, else std", choices=("auto", "std", "batch", "reward", "none"),
                                    aliases=("scale_rewards",), spellings={"group": "std", "true": "std", "false": "none"})
     pass_k: int = setting(4, "with ADVANTAGE=passk, the k of pass@k; must be below GROUP", 1, 1023)
     overlong: str = setting("keep", "what happens to samples cut off at MAX_NEW_TOKENS; keep: nothing; mask: they are left out "
@@ -135,6 +137,8 @@ class ObjectiveSettings:
 class RewardSettings:
     """What an answer earns."""
     style_weight: float = setting(0.5, "a correct program earns 1 + STYLE_WEIGHT * style, a wrong one 0", 0.0, 10.0)
+    style_depth: str = setting("bearing", "the nesting that style pays for; bearing: what the answer needs; written: all of it",
+                               choices=("bearing", "written"))
     reward_kwargs: Kwargs = setting(Kwargs("{}"), "arguments of each reward, by its name, such as {length_penalty_reward: "
                                     "{tokenizer_name: 0.5B}}", aliases=("kwargs",))
     shuffle_rewards: bool = setting(False, "control experiment: shuffle the rewards of each step among its samples")
@@ -321,3 +325,4 @@ RETIRED = {old.name: old for old in (
     Retired("auth", "wandb_key_env", "WANDB_API_KEY", "the key of Weights & Biases is read from the variable WANDB_API_KEY"))}
 RETIRED_NAMES = {name: old for old in RETIRED.values() for name in (old.name, *old.aliases)}
 FIXED = {name: old.fixed for name, old in RETIRED.items()}
+EARLIER = {"style_depth": "written"}    # what a run did whose config.yaml is older than the setting

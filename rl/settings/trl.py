@@ -91,6 +91,5 @@ TRL = {name: Name(name, becomes, way_on) for name, becomes, way_on in (
 IN_ENVIRON = {name: known for name, known in TRL.items() if known.way_on != NO_EQUIVALENT}    # DEBUG belongs to everybody
 
 # (setting, value) -> the way on for values that TRL has and this program has not
-VALUES = {("advantage_scale", "batch"): "advantages are scaled within each group; set group or none",
-          ("tracker", "all"): "one tracker at a time; set tensorboard, wandb or none",
+VALUES = {("tracker", "all"): "one tracker at a time; set tensorboard, wandb or none",
           ("loss", "bnpo"): "the batch is never cut before the mean, so set dapo, which is the same"}

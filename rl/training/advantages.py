@@ -7,8 +7,16 @@
 
 Scaled, grpo and rloo are divided by the group's std and passk by the std of max r over all k-subsets (ddof 0).  passk equals
 the paper's formula for rewards of 0 and 1, which max r extends to other rewards, and grpo for k = 1.  A group of
-equal rewards has no signal: its advantages are exactly 0."""
+equal rewards has no signal: its advantages are exactly 0.
 
+A group's own std makes small differences as loud as large ones: where all samples are right, style alone counts fully. Two
+other scales keep the proportions between groups:
+
+    batch_scaled      grpo or rloo, divided by the std of all rewards of the step           Liu et al. 2025, arXiv 2508.08221
+    scaled_by_reward  each part of the reward scaled within its group, then added, then     GDPO, arXiv 2601.05242
+                      divided by the std of all sums of the step"""
+
+from collections.abc import Sequence
 from math import comb, sqrt
 
 import numpy as np
@@ -28,6 +36,21 @@ def advantages(reward_PN, kind="grpo", scaled=True, k=1) -> np.ndarray:
         if kind == "rloo":  # r - mean of the others = (r - mean of all) * n / (n - 1)
             advantage_N[ok] *= ok.sum() / (ok.sum() - 1)
     return advantage_PN.astype(np.float32)
+
+
+def batch_scaled(reward_PN, kind="grpo") -> np.ndarray:
+    """Unscaled advantages over the std of all finite rewards; 0 where they are all equal."""
+    reward_PN = np.asarray(reward_PN, np.float64)
+    finite = reward_PN[np.isfinite(reward_PN)]
+    spread = np.std(finite) if len(finite) and finite.max() > finite.min() else 1.0
+    return (advantages(reward_PN, kind, scaled=False) / spread).astype(np.float32)
+
+
+def scaled_by_reward(parts: Sequence, weights: Sequence[float], kind="grpo") -> np.ndarray:
+    """The sum of weight * scaled advantage over the parts (each like reward_PN), over the std of these sums."""
+    total_PN = sum(weight * advantages(part_PN, kind).astype(np.float64) for part_PN, weight in zip(parts, weights, strict=True))
+    counted = total_PN[np.isfinite(np.asarray(parts[0], np.float64))]
+    return (total_PN / (np.std(counted) if counted.any() else 1.0)).astype(np.float32)
 
 
 def centred(reward_N, scaled: bool) -> np.ndarray:

@@ -15,7 +15,7 @@ from rl.run.log import step_metrics
 from rl.settings.declared import Settings
 from rl.tasks import Prompt
 from rl.training import lora
-from rl.training.advantages import advantages, overlong, with_signal
+from rl.training.advantages import advantages, batch_scaled, overlong, scaled_by_reward, with_signal
 from rl.training.device import Compiling
 from rl.training.loss import Loss, loss_of
 from rl.training.optimiser import TrainState, optimiser_of
@@ -64,9 +64,14 @@ def grouped(prompts: Sequence[Prompt], completions: Sequence[Completion], grades
 def rewards_of(groups: Sequence[GradedGroup], shuffled_by: tuple[int, int] | None = None, penalty_PN=0.0) -> np.ndarray:
     """reward_PN, NaN where the grader failed; `shuffled_by` (seed, step) deals them out at random, the control arm."""
     reward_PN = np.array([[sample.reward for sample in group.samples] for group in groups]) + penalty_PN
+    return dealt_out(reward_PN, shuffled_by)
+
+
+def dealt_out(value_PN: np.ndarray, shuffled_by: tuple[int, int] | None) -> np.ndarray:
+    """The values, or the same ones in an order that depends on (seed, step) alone."""
     if shuffled_by is None:
-        return reward_PN
-    return np.random.default_rng(shuffled_by).permutation(reward_PN.ravel()).reshape(reward_PN.shape)
+        return value_PN
+    return np.random.default_rng(shuffled_by).permutation(value_PN.ravel()).reshape(value_PN.shape)
 
 
 def length_penalties(groups: Sequence[GradedGroup], settings: Settings) -> np.ndarray:
@@ -79,9 +84,14 @@ def length_penalties(groups: Sequence[GradedGroup], settings: Settings) -> np.nd
     return o.overlong_penalty * correct_PN * overlong(length_PN, settings.generation.max_new_tokens, o.overlong_tokens)
 
 
-def advantages_of(reward_PN, settings: Settings) -> np.ndarray:
-    """advantage_PN as the settings define it."""
+def advantages_of(reward_PN, right_PN, settings: Settings) -> np.ndarray:
+    """advantage_PN as the settings define it; right_PN: 1 for right answers, which is what the rest of a reward is told from."""
     o = settings.objective
+    if o.advantage_scale == "batch":
+        return batch_scaled(reward_PN, o.advantage)
+    if o.advantage_scale == "reward":
+        right_PN = np.where(np.isfinite(reward_PN), right_PN, np.nan)
+        return scaled_by_reward((right_PN, reward_PN - right_PN), (1.0, settings.reward.style_weight), o.advantage)
     auto = o.loss != "dr_grpo" and o.advantage != "rloo"
     return advantages(reward_PN, o.advantage, auto if o.advantage_scale == "auto" else o.advantage_scale == "std", o.pass_k)
 
@@ -92,6 +102,8 @@ class Batch(NamedTuple):
     prompts: list[Prompt]
     rollouts: Rollouts
     groups: list[GradedGroup]
+    reward_PN: np.ndarray
+    right_PN: np.ndarray  # 1.0 for right answers; shuffled as the rewards are
     advantage_PN: np.ndarray
     trained_PN: np.ndarray  # False where the grader failed, and where OVERLONG=mask takes a cut sample out of the loss
     grading_s: list[float]  # of each sample
@@ -117,12 +129,13 @@ def sample_and_grade(model, adapter, prompts: Sequence[Prompt], grader: Grader, 
     groups = grouped(prompts, completions, grades)
     shuffled_by = (seed, step) if settings.reward.shuffle_rewards else None
     reward_PN = rewards_of(groups, shuffled_by, length_penalties(groups, settings))
+    right_PN = dealt_out(np.array([[float(sample.correct) for sample in group.samples] for group in groups]), shuffled_by)
     trained_PN = np.isfinite(reward_PN)
     if settings.objective.overlong == "mask":
         trained_PN &= np.reshape(rollouts.finish_B, reward_PN.shape) != "length"
-    return Batch(prompts=list(prompts), rollouts=rollouts, groups=groups, advantage_PN=advantages_of(reward_PN, settings),
-                 trained_PN=trained_PN, grading_s=[found.wall_s for found in grades], sample_s=sampled - started,
-                 grade_s=time.perf_counter() - sampled)
+    return Batch(prompts=list(prompts), rollouts=rollouts, groups=groups, reward_PN=reward_PN, right_PN=right_PN,
+                 advantage_PN=advantages_of(reward_PN, right_PN, settings), trained_PN=trained_PN,
+                 grading_s=[found.wall_s for found in grades], sample_s=sampled - started, grade_s=time.perf_counter() - sampled)
 
 
 def collect(model, adapter, prompts: Sequence[Prompt], grader, settings: Settings, step: int) -> Batch:
@@ -130,19 +143,20 @@ def collect(model, adapter, prompts: Sequence[Prompt], grader, settings: Setting
     wanted = settings.trainer.tasks_per_step if settings.generation.dynamic_sampling else len(prompts)
     batch = sample_and_grade(model, adapter, prompts[:wanted], grader, settings, step, wanted)
     while (missing := wanted - batch.signal_P.sum()) and (rest := prompts[len(batch.prompts):]):
-        batch = joined(batch, sample_and_grade(model, adapter, rest[:missing], grader, settings, step, wanted))
+        batch = joined(batch, sample_and_grade(model, adapter, rest[:missing], grader, settings, step, wanted), settings)
     return batch
 
 
-def joined(a: Batch, b: Batch) -> Batch:
+def joined(a: Batch, b: Batch, settings: Settings) -> Batch:
     """Two batches as one, a's groups first."""
     both = {name: np.concatenate([getattr(a.rollouts, name), getattr(b.rollouts, name)])
             for name in ("ids_BT", "logprobs_BT", "entropy_BT", "length_B")}
     prompt_B = np.concatenate([a.rollouts.prompt_B, len(a.prompts) + b.rollouts.prompt_B])
     rollouts = Rollouts(prompt_ids=a.rollouts.prompt_ids + b.rollouts.prompt_ids, prompt_B=prompt_B,
                         finish_B=a.rollouts.finish_B + b.rollouts.finish_B, **both)
-    return Batch(prompts=a.prompts + b.prompts, rollouts=rollouts, groups=a.groups + b.groups,
-                 advantage_PN=np.concatenate([a.advantage_PN, b.advantage_PN]),
+    reward_PN, right_PN = np.concatenate([a.reward_PN, b.reward_PN]), np.concatenate([a.right_PN, b.right_PN])
+    return Batch(prompts=a.prompts + b.prompts, rollouts=rollouts, groups=a.groups + b.groups, reward_PN=reward_PN,
+                 right_PN=right_PN, advantage_PN=advantages_of(reward_PN, right_PN, settings),
                  trained_PN=np.concatenate([a.trained_PN, b.trained_PN]), grading_s=a.grading_s + b.grading_s,
                  sample_s=a.sample_s + b.sample_s, grade_s=a.grade_s + b.grade_s)
 

@@ -13,7 +13,6 @@ from rl.errors import InputError
 from rl.rewards.base import Completion, Grade, GradedSample
 from rl.rewards.grading import weak_passes
 from rl.rewards.lisp import (
-    _IDEMPOTENT_METHODS,
     DEPTH,
     IMPURE_DEPTH_SHARE,
     MAX_LINE_PENALTY,
@@ -233,34 +232,6 @@ def test_the_constants_keep_statements_below():
     penalty = MAX_LINE_PENALTY + TAB_PENALTY
     for scale in (1, PURE + DEPTH):
         assert IMPURE_DEPTH_SHARE * DEPTH / scale < PURE / scale - penalty
-
-
-def test_integers_of_any_length_have_a_style():
-    """Python reads 0xfff... and cannot write it in decimals; a call with one is compared by value."""
-    number = f"0x{'f' * 10_000}"
-    assert style_of(f"s.strip({number}).strip({number})").idle == 1
-    assert style_of(f"s.strip({number}).strip(0x1{number[2:]})").idle == style_of("s.strip(1).strip(True)").idle == 0
-
-
-@pytest.mark.parametrize(("expression", "idle"), [
-    ("s.strip().strip()", 1), ("s.strip('a').strip('a')", 1), ("s.strip('a').strip('b')", 0), ("s.strip().lower()", 0),
-    ("s.lower().lower().lower()", 2), ("s.replace('a', 'b').replace('a', 'b')", 0), ("s.strip(g()).strip(g())", 0),
-    ("s.strip()", 0), ("list(list(s))", 1), ("list(sorted(s))", 1), ("sorted(list(s))", 1), ("sum(list(s))", 1),
-    ("len(list(s))", 0), ("list(set(s))", 0), ("sorted(set(s))", 0), ("sorted(sorted(s, key=len))", 0),
-    ("sorted(sorted(s), reverse=True)", 0), ("int(int(s))", 1), ("str(int(s))", 0), ("list(map(str, list(s)))", 0),
-    ("reversed(reversed(s))", 0), ("s.title().title()", 0)])
-def test_idle_calls(expression, idle):
-    """Only a call that provably changes nothing counts as idle: it is a sign, so it must not cry wolf."""
-    assert style_of(expression).idle == idle
-
-
-@pytest.mark.parametrize("method", sorted(_IDEMPOTENT_METHODS - {"copy"}))
-def test_idempotent_methods_are_idempotent(method):
-    """Twice is once for every character of Unicode, alone and beside letters that change with their neighbours."""
-    apply = getattr(str, method)
-    for point in range(sys.maxunicode + 1):
-        once = apply(f" aΣ{chr(point)}")
-        assert apply(once) == once
 
 
 # ---- the grader ------------------------------------------------------------------------------------------------------

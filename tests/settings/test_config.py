@@ -266,7 +266,10 @@ def test_old_runs_are_read_and_resumed(tmp_path):
     for loaded in (load({"RESUME": str(run), "OPTIM": "adamw_torch", "ADAM_BETA2": "0.999"}, training=True),
                    load({"CONFIG": str(run / "config.yaml")})):
         assert loaded.settings.trainer.steps == 3 and not loaded.warnings
-    assert config.provenance(load({"RESUME": str(run)})) == {"steps": "env STEPS"}
+        assert loaded.settings.reward.style_depth == "written", "as such runs were paid"
+    assert config.provenance(load({"RESUME": str(run)})) == {"steps": "env STEPS", "style_depth": "not recorded"}
+    (run / "config.yaml").write_text(f"{OLD}reward: {{style_depth: bearing}}")
+    assert load({"RESUME": str(run)}).settings.reward.style_depth == "bearing"
     (run / "config.yaml").write_text(OLD.replace("optimizer: adamw", "optimizer: sgd"))
     (problem,) = refused({"RESUME": str(run)})
     assert problem.startswith(f"{run / 'config.yaml'}: trainer.optimizer: sgd: OPTIMIZER is fixed at adamw")

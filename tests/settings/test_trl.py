@@ -93,7 +93,8 @@ def test_each_accepted_value_gives_its_setting_and_others_name_the_way_on(tmp_pa
 
 
 VALUES = [("scale_rewards", "true", "advantage_scale", "std"), ("scale_rewards", "True", "advantage_scale", "std"),
-          ("scale_rewards", "group", "advantage_scale", "std"), ("scale_rewards", "false", "advantage_scale", "none"),
+          ("scale_rewards", "group", "advantage_scale", "std"), ("scale_rewards", "batch", "advantage_scale", "batch"),
+          ("scale_rewards", "false", "advantage_scale", "none"),
           ("scale_rewards", "none", "advantage_scale", "none"), ("lora_target_modules", "all-linear", "lora_targets", None),
           ("lora_target_modules", "[all-linear]", "lora_targets", None), ("report_to", "none", "tracker", "none"),
           ("report_to", "wandb", "tracker", "wandb"), ("report_to", "[tensorboard]", "tracker", "tensorboard"),
@@ -118,7 +119,7 @@ def test_values_of_trl_mean_here_what_they_mean_there(tmp_path, name, text, sett
 
 
 @pytest.mark.parametrize("name, text, words", [
-    ("scale_rewards", "batch", "scaled within each group; set group or none"), ("report_to", "all", "one tracker at a time"),
+    ("report_to", "all", "one tracker at a time"),
     ("report_to", "[tensorboard, wandb]", "one of none, tensorboard, wandb"), ("loss_type", "bnpo", "set dapo"),
     ("gradient_accumulation_steps", "4", "always one update; set TASKS_PER_STEP"),
     ("steps_per_generation", "2", "TASKS_PER_STEP"),

@@ -6,7 +6,7 @@ from math import comb, sqrt
 import numpy as np
 import pytest
 
-from rl.training.advantages import advantages, overlong, with_signal
+from rl.training.advantages import advantages, batch_scaled, overlong, scaled_by_reward, with_signal
 
 KINDS = [("grpo", 1), ("rloo", 1), ("passk", 1), ("passk", 3), ("passk", 7)]
 
@@ -35,6 +35,50 @@ def test_advantages_are_bounded(rewards):
 def test_unscaled_grpo_is_the_distance_from_the_mean():
     """Rewards 0 0 0 1 are 1/4 below and 3/4 above it."""
     np.testing.assert_allclose(advantages([[0, 0, 0, 1.0]], scaled=False), [[-0.25] * 3 + [0.75]])
+
+
+# ---- scales of the whole step
+
+
+REWARDS = np.array([[0, 0, 0, 1.2], [1.1, 1.2, 1.3, 1.1], [0, 0, 0, 0], [1.5, np.nan, 0, 0]])
+
+
+@pytest.mark.parametrize("kind", ["grpo", "rloo"])
+def test_the_batch_is_the_scale(kind):
+    """By a loop: unscaled advantages over the std of the fifteen finite rewards, so that groups keep their proportions."""
+    spread = np.std([r for row in REWARDS for r in row if r == r])
+    got = batch_scaled(REWARDS, kind)
+
+    for row, found in zip(REWARDS, got, strict=True):
+        finite = [r for r in row if r == r]
+        bias = len(finite) / (len(finite) - 1) if kind == "rloo" else 1
+        want = [(r - np.mean(finite)) * bias / spread if r == r else 0 for r in row]
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+    assert not batch_scaled([[0.3] * 4] * 2).any() and not batch_scaled([[np.nan] * 4]).any()
+
+
+def test_style_is_quieter_under_the_batch_than_under_the_group():
+    """A group whose samples are all right has advantages as large as any other in one case, and a tenth of them in the other."""
+    loud, quiet = advantages(REWARDS[:2]), batch_scaled(REWARDS[:2])
+
+    assert np.abs(loud[1]).max() > 0.8 * np.abs(loud[0]).max()
+    assert np.abs(quiet[1]).max() < 0.2 * np.abs(quiet[0]).max()
+
+
+def test_each_part_has_its_own_scale():
+    """By a loop over groups and parts; a part that is equal within a group adds nothing, a failed sample stays out."""
+    right = np.where(np.isnan(REWARDS), np.nan, REWARDS > 0)
+    rest = REWARDS - right
+    total = np.zeros(REWARDS.shape)
+    for part, weight in ((right, 1.0), (rest, 0.5)):
+        for g, row in enumerate(part):
+            ok = np.isfinite(row)
+            if np.ptp(row[ok]) > 0:
+                total[g, ok] += weight * (row[ok] - row[ok].mean()) / row[ok].std()
+    want = total / total[np.isfinite(REWARDS)].std()
+
+    np.testing.assert_allclose(scaled_by_reward((right, rest), (1.0, 0.5)), want, rtol=1e-4, atol=1e-6)
+    assert not scaled_by_reward(([[1.0, 1.0]], [[0.2, 0.2]]), (1.0, 0.5)).any()
 
 
 # ---- rloo and passk

@@ -296,7 +296,7 @@ def with_length_penalty(correct_PN, style_PN, length_PN, **changes):
     groups = [GradedGroup("t", [], [SimpleNamespace(correct=c, reward=c * (1 + 0.5 * s), tokens=n)
                               for c, s, n in zip(*row, strict=True)]) for row in rows]
     reward_PN = rewards_of(groups, None, length_penalties(groups, settings))
-    return reward_PN, advantages_of(reward_PN, settings)
+    return reward_PN, advantages_of(reward_PN, reward_PN > 0, settings)
 
 
 @pytest.mark.known_bug(16)

@@ -12,7 +12,7 @@ from rl.run.signals import EXIT_CODES, Interrupted, Signals
 from rl.settings.declared import DataSettings, GenerationSettings, ObjectiveSettings, Settings, TrainerSettings
 from rl.tasks import Prompt, encode_prompts, load_tasks
 from rl.training import step
-from rl.training.advantages import advantages
+from rl.training.advantages import advantages, batch_scaled, scaled_by_reward
 from rl.training.loss import denominator, loss_of
 from rl.training.sampler import Rollouts
 from rl.training.step import advantages_of, extra_metrics, length_penalties, over_passes, rewards_of
@@ -97,7 +97,7 @@ def test_joined_batches_keep_the_order_of_their_rows(world):
     collect, _ = world
     one, two = (collect({name: MIXED}, lengths=lengths, per_step=1, most=1)
                 for name, lengths in (("a", (20, 3, 20, 7)), ("b", (2, 20, 5, 6))))
-    rollouts = step.joined(one, two).rollouts
+    rollouts = step.joined(one, two, Settings()).rollouts
 
     assert rollouts.length_B.tolist() == [20, 3, 20, 7, 2, 20, 5, 6]
     assert rollouts.finish_B == ["length", "stop", "length", "stop", "stop", "length", "stop", "stop"]
@@ -157,7 +157,28 @@ def test_which_advantage_the_settings_mean(o, kind, scaled):
     """auto leaves the scale out where the loss or the advantage was defined without; std and none decide otherwise."""
     o = ObjectiveSettings(**o)
     reward = np.array([[0, 1.5, 0, 1.0]])
-    np.testing.assert_array_equal(advantages_of(reward, Settings(objective=o)), advantages(reward, kind, scaled, o.pass_k))
+    got = advantages_of(reward, reward > 0, Settings(objective=o))
+    np.testing.assert_array_equal(got, advantages(reward, kind, scaled, o.pass_k))
+
+
+def test_scales_of_the_whole_step(world):
+    """batch and reward compare over all groups of the step, those that replaced others included."""
+    collect, _ = world
+    rewards = {"a": WRONG, "b": MIXED, "c": RIGHT, "d": MIXED}
+    for scale, want in (("batch", batch_scaled), ("reward", lambda r: scaled_by_reward((r > 0, r - (r > 0)), (1, 0.5)))):
+        batch = collect(rewards, per_step=2, most=4, objective=ObjectiveSettings(advantage_scale=scale))
+
+        np.testing.assert_array_equal(batch.advantage_PN, want(batch.reward_PN))
+        assert batch.reward_PN.shape == (4, 4) and batch.signal_P.tolist() == [False, True, False, True]
+
+
+def test_shuffled_rewards_take_their_correctness_along():
+    """What is dealt out in place of a reward is the whole of it."""
+    reward, right = np.array([[1.3, 0, 0], [1.1, 1.4, 0]]), np.array([[1.0, 0, 0], [1, 1, 0]])
+    dealt = [step.dealt_out(values, (7, 3)) for values in (reward, right)]
+
+    assert sorted(zip(*map(np.ravel, dealt), strict=True)) == sorted(zip(reward.ravel(), right.ravel(), strict=True))
+    assert (dealt[0] != reward).any() and step.dealt_out(reward, None) is reward
 
 
 def test_the_objective_has_the_bounds_of_its_ratio():
