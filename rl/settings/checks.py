@@ -19,8 +19,11 @@ def training_problems(settings: Settings) -> list[str]:
     found = [
         (g.temperature == 0, f"TEMPERATURE=0: {equal}; set it above 0 (default 1.0)"),
         (g.top_k == 1, f"TOP_K=1: {equal}; set at least 2, or 0 to turn it off"),
-        (o.advantage == "passk" and o.pass_k >= g.group,
-         f"PASS_K={o.pass_k} with GROUP={g.group}: no two subsets of that size to compare; set PASS_K below GROUP"),
+        (g.update_group == 1, "UPDATE_GROUP=1: one sample has nothing to be compared with; set at least 2, or 0 for all"),
+        (g.update_group > g.group, f"UPDATE_GROUP={g.update_group} with GROUP={g.group}: set at most GROUP"),
+        (o.advantage == "passk" and o.pass_k >= (g.update_group or g.group),
+         f"PASS_K={o.pass_k} with {'UPDATE_GROUP' if g.update_group else 'GROUP'}={g.update_group or g.group}: no two subsets of "
+         "that size to compare; set PASS_K below it"),
         (o.advantage == "passk" and o.advantage_scale in ("batch", "reward"),
          f"ADVANTAGE=passk with ADVANTAGE_SCALE={o.advantage_scale}: it compares subsets of one group; set ADVANTAGE_SCALE to "
          "std or none"),

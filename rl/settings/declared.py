@@ -80,6 +80,8 @@ class GenerationSettings:
     """How completions are sampled."""
     group: int = setting(8, "samples per prompt in training; each is compared with the others of its group", 2, 1024,
                          aliases=("num_generations", "group_size"))
+    update_group: int = setting(0, "train on the N samples of a group whose rewards vary most, compared with each other (PODS); "
+                                "0: on all", 0, 1024)
     n_samples: int = setting(8, "samples per task in a probe, a query or an evaluation", 1, 1024)
     temperature: float = setting(1.0, "sampling temperature; 0: always the most likely token, which training refuses", 0.0, 10.0)
     top_k: int = setting(0, "sample from the k most likely tokens only; 0: off", 0, 1_000_000)

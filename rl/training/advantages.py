@@ -83,6 +83,22 @@ def pass_at_k(reward_N, k: int, scaled: bool) -> np.ndarray:
     return advantage_N
 
 
+def most_varied(reward_PN, size: int) -> np.ndarray:
+    """Which `size` samples of each group have the rewards of largest variance; all of them where size is 0.
+
+    Down-sampling of PODS (arXiv 2504.13818): such a subset is some of the lowest and some of the highest. Of equally varied ones
+    the one with the most high rewards is taken; samples whose grader failed are not."""
+    reward_PN = np.asarray(reward_PN, np.float64)
+    chosen_PN = np.isfinite(reward_PN)
+    for reward_N, chosen_N in zip(reward_PN, chosen_PN, strict=True):
+        order = [n for n in np.argsort(reward_N, kind="stable") if chosen_N[n]]
+        if 0 < size < len(order):
+            subsets = [order[:low] + order[len(order) - size + low:] for low in range(size + 1)]
+            best = max(subsets, key=lambda subset, reward_N=reward_N: np.var(reward_N[subset]))
+            chosen_N[:] = np.isin(np.arange(len(reward_N)), best)
+    return chosen_PN
+
+
 def overlong(length, longest: int, soft: int) -> np.ndarray:
     """DAPO's soft length penalty (arXiv 2503.14476, eq. 13): 0 up to longest - soft tokens, then linear to -1 at longest."""
     return np.clip((longest - soft - np.asarray(length, np.float64)) / soft, -1.0, 0.0)

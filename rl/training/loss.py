@@ -50,7 +50,7 @@ class Loss(NamedTuple):
     entropy_bonus: float = 0.0
     kl_beta: float = 0.0
     max_new_tokens: int = 192  # T of the table
-    step_samples: int = 64  # TASKS_PER_STEP * GROUP
+    step_samples: int = 64  # TASKS_PER_STEP * GROUP, or * UPDATE_GROUP
 
     @property
     def needs_no_signal(self) -> bool:
@@ -171,4 +171,4 @@ def loss_of(settings: Settings) -> Loss:
                 temperature=g.temperature, logit_chunk=o.logit_chunk,
                 remat="full" if remat == "auto" else remat,  # no memory plan yet: the smallest
                 kind=o.loss, entropy_bonus=o.entropy_bonus, kl_beta=o.kl_beta,
-                max_new_tokens=g.max_new_tokens, step_samples=settings.trainer.tasks_per_step * g.group)
+                max_new_tokens=g.max_new_tokens, step_samples=settings.trainer.tasks_per_step * (g.update_group or g.group))

@@ -15,7 +15,7 @@ from rl.run.log import step_metrics
 from rl.settings.declared import Settings
 from rl.tasks import Prompt
 from rl.training import lora
-from rl.training.advantages import advantages, batch_scaled, overlong, scaled_by_reward, with_signal
+from rl.training.advantages import advantages, batch_scaled, most_varied, overlong, scaled_by_reward, with_signal
 from rl.training.device import Compiling
 from rl.training.loss import Loss, loss_of
 from rl.training.optimiser import TrainState, optimiser_of
@@ -102,10 +102,10 @@ class Batch(NamedTuple):
     prompts: list[Prompt]
     rollouts: Rollouts
     groups: list[GradedGroup]
-    reward_PN: np.ndarray
+    reward_PN: np.ndarray  # NaN where the grader failed, and for samples that UPDATE_GROUP leaves out
     right_PN: np.ndarray  # 1.0 for right answers; shuffled as the rewards are
     advantage_PN: np.ndarray
-    trained_PN: np.ndarray  # False where the grader failed, and where OVERLONG=mask takes a cut sample out of the loss
+    trained_PN: np.ndarray  # False where reward_PN is NaN, and where OVERLONG=mask takes a cut sample out of the loss
     grading_s: list[float]  # of each sample
     sample_s: float
     grade_s: float  # after the last sample had ended
@@ -130,6 +130,7 @@ def sample_and_grade(model, adapter, prompts: Sequence[Prompt], grader: Grader, 
     shuffled_by = (seed, step) if settings.reward.shuffle_rewards else None
     reward_PN = rewards_of(groups, shuffled_by, length_penalties(groups, settings))
     right_PN = dealt_out(np.array([[float(sample.correct) for sample in group.samples] for group in groups]), shuffled_by)
+    reward_PN = np.where(most_varied(reward_PN, settings.generation.update_group), reward_PN, np.nan)
     trained_PN = np.isfinite(reward_PN)
     if settings.objective.overlong == "mask":
         trained_PN &= np.reshape(rollouts.finish_B, reward_PN.shape) != "length"

@@ -6,7 +6,7 @@ from math import comb, sqrt
 import numpy as np
 import pytest
 
-from rl.training.advantages import advantages, batch_scaled, overlong, scaled_by_reward, with_signal
+from rl.training.advantages import advantages, batch_scaled, most_varied, overlong, scaled_by_reward, with_signal
 
 KINDS = [("grpo", 1), ("rloo", 1), ("passk", 1), ("passk", 3), ("passk", 7)]
 
@@ -79,6 +79,24 @@ def test_each_part_has_its_own_scale():
 
     np.testing.assert_allclose(scaled_by_reward((right, rest), (1.0, 0.5)), want, rtol=1e-4, atol=1e-6)
     assert not scaled_by_reward(([[1.0, 1.0]], [[0.2, 0.2]]), (1.0, 0.5)).any()
+
+
+# ---- the samples that are trained on
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 7])
+def test_the_most_varied_samples_are_chosen(size):
+    """No subset of that size has a larger variance, by trying all; failed samples are never chosen, and 0 chooses all others."""
+    rng = np.random.default_rng(size)
+    for reward in (rng.random(8), rng.choice([0, 1, 1.2, 1.4], 8), np.zeros(8), [0, 0, 0, 0, 0, 0, 0, 1.3],
+                   [1.2, np.nan, 0, 1.1, np.nan, 0, 1.3, 0]):
+        [chosen] = most_varied([reward], size)
+        finite = np.flatnonzero(np.isfinite(reward))
+        best = max(np.var(np.take(reward, subset)) for subset in combinations(finite, min(size, len(finite))))
+
+        assert chosen.sum() == min(size, len(finite)) and not chosen[~np.isfinite(reward)].any()
+        assert np.var(np.array(reward)[chosen]) == pytest.approx(best)
+        np.testing.assert_array_equal(most_varied([reward], 0)[0], np.isfinite(reward))
 
 
 # ---- rloo and passk

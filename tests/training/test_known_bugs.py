@@ -360,6 +360,7 @@ def test_prompts_of_any_length_share_a_few_programs():
     """Ten steps with twenty prompt lengths: a step compiles only if a bucket is new, the sampler once a bucket, and the metrics
     show it; the same ten steps again compile nothing."""
     jax.clear_caches()    # other tests may have compiled some of it
+    small_model.model(NEVER_ENDS)    # what making the model compiles is no step's
     named, state = [], new_state()
     listen = lambda event, _, fun_name="", **__: named.append((event, fun_name))  # noqa: E731
     lengths = np.random.default_rng(3).permutation(np.arange(5, 113))[:20].reshape(10, 2).tolist()

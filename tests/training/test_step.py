@@ -58,10 +58,11 @@ def world(monkeypatch):
         rollouts = Rollouts([p.ids for p in prompts], prompt_B, *arrays, lengths, finish)
         return rollouts, [Completion(prompts[p].task, "", n, end) for p, n, end in zip(prompt_B, lengths, finish, strict=True)]
 
-    def collected(rewards, lengths=(3, 3, 3, 3), per_step=2, most=4, **sections):
+    def collected(rewards, lengths=(3, 3, 3, 3), per_step=2, most=4, update_group=0, **sections):
         names = [*rewards]
         settings = Settings(generation=GenerationSettings(group=4, dynamic_sampling=most > per_step, max_sampled_groups=most,
-                                                          max_new_tokens=20), trainer=TrainerSettings(tasks_per_step=per_step))
+                                                          update_group=update_group, max_new_tokens=20),
+                            trainer=TrainerSettings(tasks_per_step=per_step))
         settings = replace(settings, **sections)
         left = {name: list(values) for name, values in rewards.items()}
         grader = Grader()
@@ -170,6 +171,16 @@ def test_scales_of_the_whole_step(world):
 
         np.testing.assert_array_equal(batch.advantage_PN, want(batch.reward_PN))
         assert batch.reward_PN.shape == (4, 4) and batch.signal_P.tolist() == [False, True, False, True]
+
+
+def test_only_the_most_varied_samples_are_trained_on(world):
+    """UPDATE_GROUP=2: one right and one wrong sample of a mixed group, compared with each other alone."""
+    collect, _ = world
+    batch = collect({"a": MIXED, "b": RIGHT}, per_step=2, most=2, update_group=2)
+
+    assert batch.trained_PN.sum(1).tolist() == [2, 2] and batch.signal_P.tolist() == [True, False]
+    assert sorted(batch.advantage_PN[0][batch.trained_PN[0]].tolist()) == [-1.0, 1.0]
+    assert not batch.advantage_PN[~batch.trained_PN].any() and len(batch.groups[0].samples) == 4
 
 
 def test_shuffled_rewards_take_their_correctness_along():
