@@ -131,7 +131,7 @@ def write_zero_shot(path: Path) -> int:
     loaded = config.load(greedy_environ(os.environ))
     s = zero_shot.correctness_alone(loaded.settings)
     source, dtype, facts = command.find_model(s)
-    adapter = lora.load(s.model.lora, source.cfg, model=s.model.model) if s.model.lora else None
+    adapter = lora.to_measure(s.model, source.cfg)
     tasks = load_tasks(s.data)
     zero_shot.check(path, tasks, s)
     prompts = encode_prompts(tasks, source.chat, s.data.style_hint, s.generation.max_prompt_tokens)

@@ -50,8 +50,8 @@ def main() -> int:
     # All checks come before the weights are read.
     source, dtype, facts = command.find_model(settings)
     sides = {f"base, {source.name}": None}
-    if path := settings.model.lora:
-        sides[f"adapter, {path}"] = lora.load(path, source.cfg, model=settings.model.model)
+    if adapter := lora.to_measure(settings.model, source.cfg):
+        sides[f"adapter, {lora.label(settings.model)}"] = adapter
     prompts = encode_prompts(chosen, source.chat, settings.data.style_hint, settings.generation.max_prompt_tokens)
     messages = prompts[0].messages if prompts else [{"role": "system", "content": SYSTEM},
                                                     {"role": "user", "content": given.text}]

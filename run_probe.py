@@ -42,7 +42,7 @@ def main() -> int:
 
     # All checks come before the weights are read.
     source, dtype, facts = command.find_model(settings)
-    adapter = lora.load(settings.model.lora, source.cfg, model=settings.model.model) if settings.model.lora else None
+    adapter = lora.to_measure(settings.model, source.cfg)
     tasks = load_tasks(settings.data)
     grading = for_unseen_prompts(settings)
     combiner = checked_combiner(grading)
@@ -59,8 +59,9 @@ def main() -> int:
         probed = probe(model, adapter, prompts, graders, samples=settings.generation.n_samples, sampling=sampling_of(settings),
                        seed=settings.trainer.seed, tasks_at_once=settings.trainer.tasks_per_step, tell=tell)
 
-    about = {"model": model.name, "lora": settings.model.lora, "time": datetime.datetime.now().isoformat(timespec="seconds"),
-             "seconds": probed.seconds, "git": command.git_revision(), "sandbox": judge.description, "dtype": str(dtype),
+    about = {"model": model.name, "lora": lora.label(settings.model),
+             "time": datetime.datetime.now().isoformat(timespec="seconds"), "seconds": probed.seconds,
+             "git": command.git_revision(), "sandbox": judge.description, "dtype": str(dtype),
              "settings": values_of(settings)}
     report = document(about, groups=probed.groups, entropy=probed.entropy, rechecked=probed.rechecked, weak=probed.weak)
     write_aside(out, json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")

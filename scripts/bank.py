@@ -64,7 +64,7 @@ def main() -> int:
 
     # All checks come before the weights are read.
     source, dtype, facts = command.find_model(settings)
-    adapter = lora.load(settings.model.lora, source.cfg, model=settings.model.model) if settings.model.lora else None
+    adapter = lora.to_measure(settings.model, source.cfg)
     chosen, left_out = bank.sets_of(settings)
     opened = together(*(partial(open_set, name, own, source) for name, own in chosen.items()))
     sets = dict(zip(chosen, opened, strict=True))
@@ -89,8 +89,9 @@ def main() -> int:
         docs = {key: bank.found(part, out) for key, part in parts.items()}
         measured = [{"side": side, "set": name, "mode": mode, "seconds": docs[side, name, mode]["seconds"],
                      "file": str(part.path(out).relative_to(out))} for (side, name, mode), part in parts.items()]
-        about = {"model": source.name, "lora": settings.model.lora, "samples": settings.generation.n_samples, "time": now(),
-                 "git": command.git_revision(), "settings": values_of(settings), "left_out": left_out, "measured": measured}
+        about = {"model": source.name, "lora": lora.label(settings.model), "samples": settings.generation.n_samples,
+                 "time": now(), "git": command.git_revision(), "settings": values_of(settings), "left_out": left_out,
+                 "measured": measured}
         report = bank.summary(about, docs)
         path = out / report_name(settings, [part.key for part in parts.values()])
         write_aside(path, json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
@@ -156,7 +157,7 @@ def measure(missing: dict[tuple[str, str, str], bank.Part], sides: dict, sets: d
             at_once = settings.trainer.tasks_per_step * (GREEDY_AT_ONCE if part.mode == "greedy" else 1)
             probed = probe(model, sides[side], chosen.prompts, graders[part.set], samples=g.n_samples, sampling=sampling_of(own),
                            seed=settings.trainer.seed, tasks_at_once=min(at_once, len(chosen.prompts)), tell=tell)
-            about = {"model": model.name, "lora": settings.model.lora if side == "adapter" else "", "time": now(),
+            about = {"model": model.name, "lora": lora.label(settings.model) if side == "adapter" else "", "time": now(),
                      "seconds": probed.seconds, "git": command.git_revision(), "sandbox": judge.description,
                      "dtype": part.how["dtype"], "how": part.how, "settings": values_of(own)}
             doc = document(about, groups=probed.groups, entropy=probed.entropy, rechecked=probed.rechecked, weak=probed.weak)

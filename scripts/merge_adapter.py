@@ -2,6 +2,7 @@
 
     python scripts/merge_adapter.py runs/<run>/checkpoints/step_00600 merged/
     python scripts/merge_adapter.py ADAPTER OUT --dtype float16             # instead of the checkpoint's own dtype
+    LORA_SCALE=0.5 python scripts/merge_adapter.py ADAPTER OUT              # half of its effect
     MODEL=/path/to/folder python scripts/merge_adapter.py adapter.npz OUT   # the base, if the adapter does not name it
 
 ADAPTER is a checkpoint of a run, a PEFT folder or an .npz; OUT must not exist. transformers, vLLM and other programs for such
@@ -10,6 +11,7 @@ then nothing is left of OUT.
 """
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,8 +41,9 @@ def main() -> int:
     elif base and hub_name(base) != hub_name(model):
         print(f"warning: {adapter} says it was trained on {base}, but MODEL={model} is used", file=sys.stderr)
     source = resolve(model)
-    written = write_merged(source, lora.load(adapter, source.cfg), out, dtype)
-    print(f"written: {out} ({model} with {adapter}, {command.size(written)}); use it with MODEL={out}")
+    chosen = replace(loaded.settings.model, lora=str(adapter), model="")    # its name was compared above
+    written = write_merged(source, lora.to_measure(chosen, source.cfg), out, dtype)
+    print(f"written: {out} ({model} with {lora.label(chosen)}, {command.size(written)}); use it with MODEL={out}")
     return 0
 
 

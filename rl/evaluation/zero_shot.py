@@ -18,6 +18,7 @@ from rl.rewards.words.rewards import read_zero_shot
 from rl.run.files import append_rows, drop_torn_row, json_lines, read_rows, write_aside
 from rl.settings.declared import Kwargs, Settings
 from rl.tasks import Prompt
+from rl.training.lora import label
 from rl.training.sampler import sampling_of
 
 CORRECTNESS = "gsm8k_correctness_reward"
@@ -97,7 +98,7 @@ def write(path: Path, model, adapter, prompts: Sequence[Prompt], settings: Setti
 
 def _digest(model, prompts, settings) -> str:
     g = settings.generation
-    how = [hub_name(settings.model.model), settings.model.lora, [[prompt.task.name, prompt.messages] for prompt in prompts],
+    how = [hub_name(settings.model.model), label(settings.model), [[prompt.task.name, prompt.messages] for prompt in prompts],
            g.temperature, g.n_samples, g.top_k, g.top_p, g.max_new_tokens, settings.trainer.seed, settings.reward.reward_kwargs,
            settings.objective.combine_kwargs]
     return hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:12]

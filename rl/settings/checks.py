@@ -58,6 +58,7 @@ def without_effect(settings: Settings, proof: bool = False) -> list[str]:
         (t.warmup_steps >= t.steps, ("scheduler",), f"the run ends within WARMUP_STEPS={t.warmup_steps}"),
         (not proof, PROOF_ONLY, "only grpo_proof.py reads it"),
         (True, BANK_ONLY, "only scripts/bank.sh reads it"),
+        (True, ("lora_scale",), "training goes on from LORA as it is"),
         *_read_elsewhere(settings),
     ]
     lines = [f"{name.upper()}={text_of(value_of(settings, name))} has no effect: {why}" for true, names, why in unread if true

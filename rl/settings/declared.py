@@ -35,6 +35,8 @@ class ModelSettings:
                          "GPU without bfloat16", choices=("auto", "float32", "bfloat16", "float16"), aliases=("torch_dtype",))
     lora: str = setting("", "adapter to start from, probe or query: a checkpoint of a run, a PEFT folder or an .npz file; blank: "
                         "none")
+    lora_scale: float = setting(1.0, "how much of LORA's effect is measured, asked or merged; 0: the base model; below 1: "
+                                "weights between the two", 0.0, 1.0)
     lora_rank: int = setting(16, "rank of the adapter's matrices; an adapter given by LORA keeps its own", 1, 512,
                              aliases=("lora_r",))
     lora_alpha: float = setting(32.0, "the adapter's output is multiplied by LORA_ALPHA / LORA_RANK; an adapter given by LORA "

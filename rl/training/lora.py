@@ -19,6 +19,7 @@ from safetensors.numpy import save
 from model_config import PROJECTIONS, ModelConfig, projection_shapes
 from rl.models.hub import same_model
 from rl.models.peft import CONFIG, WEIGHTS, AdapterError, Stored, read_adapter
+from rl.settings.declared import ModelSettings
 
 
 def init(key, cfg: ModelConfig, rank: int, alpha: float, targets: Sequence[str] = PROJECTIONS) -> dict:
@@ -106,6 +107,21 @@ def save_peft(folder: Path, adapter, base_model: str) -> None:
 def save_npz(path: Path, adapter) -> None:
     """Write one .npz with the scale and PEFT's tensors, which numpy alone can read."""
     np.savez(path, scale=np.asarray(adapter["scale"]), **to_peft(adapter))
+
+
+def to_measure(settings: ModelSettings, cfg: ModelConfig) -> dict | None:
+    """The adapter that LORA names, its effect times LORA_SCALE; None without one.
+
+    0 is the base model, 1 the adapter as trained; between them lie the interpolated weights of WiSE-FT (arXiv 2109.01903)."""
+    if not settings.lora:
+        return None
+    adapter = load(settings.lora, cfg, model=settings.model)
+    return {**adapter, "scale": adapter["scale"] * settings.lora_scale}
+
+
+def label(settings: ModelSettings) -> str:
+    """What tables call that adapter; "" without one."""
+    return f"{settings.lora} x {settings.lora_scale:g}" if settings.lora and settings.lora_scale != 1 else settings.lora
 
 
 def load(path: str | Path, cfg: ModelConfig, rank: int | None = None, targets: Sequence[str] | None = None,

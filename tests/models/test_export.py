@@ -78,6 +78,9 @@ def test_a_merged_folder_gives_the_logits_of_base_and_adapter(merge, base, tmp_p
 
     np.testing.assert_allclose(ours(tmp_path / "a" / "merged"), ours(model, values), atol=1e-4)
     assert abs(ours(model, values) - ours(model)).max() > 0.1
+    code, out, err = merge(adapter, tmp_path / "half", LORA_SCALE="0.5")
+    assert code == 0 and " x 0.5, " in out, err
+    np.testing.assert_allclose(ours(tmp_path / "half"), ours(model, values | {"scale": values["scale"] / 2}), atol=1e-4)
     for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "a" / "merged" / name).read_bytes() == (model / name).read_bytes()
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["merged"]

@@ -11,6 +11,7 @@ from safetensors.numpy import save
 
 from model_config import PROJECTIONS, SHAPES, Spec, param_specs
 from qwen2_jax import forward, project
+from rl.settings.declared import ModelSettings
 from rl.training import lora
 from rl.training.memory import adapted_width
 from tests import oracles, small_model
@@ -57,6 +58,20 @@ def test_merged_parameters_give_the_same_logits():
     before = np.asarray(PARAMS["layers"][0]["self_attn"]["q_proj"]["weight"])
     np.testing.assert_allclose(logits(lora.merge(PARAMS, ADAPTER), None), logits(PARAMS, ADAPTER), atol=1e-4)
     assert (before == np.asarray(PARAMS["layers"][0]["self_attn"]["q_proj"]["weight"])).all()
+
+
+def test_a_part_of_an_adapter_is_measured(tmp_path):
+    """LORA_SCALE: 0 gives the base's logits, 1 the adapter's, and half adds half of each product; tables say which."""
+    lora.save_npz(tmp_path / "a.npz", ADAPTER)
+    settings = ModelSettings(lora=str(tmp_path / "a.npz"))
+    found = {scale: lora.to_measure(replace(settings, lora_scale=scale), CFG) for scale in (0.0, 0.5, 1.0)}
+
+    np.testing.assert_array_equal(logits(PARAMS, found[0.0]), logits(PARAMS, None))
+    np.testing.assert_array_equal(logits(PARAMS, found[1.0]), logits(PARAMS, ADAPTER))
+    np.testing.assert_allclose(logits(PARAMS, found[0.5]), logits(PARAMS, {**ADAPTER, "scale": ADAPTER["scale"] / 2}), rtol=1e-6)
+    assert lora.to_measure(ModelSettings(lora_scale=0.5), CFG) is None
+    assert (lora.label(settings), lora.label(replace(settings, lora_scale=0.5)), lora.label(ModelSettings(lora_scale=0.5))) == (
+        f"{tmp_path / 'a.npz'}", f"{tmp_path / 'a.npz'} x 0.5", "")
 
 
 def test_delta_norm_is_the_norm_of_the_merged_difference():
