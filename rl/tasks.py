@@ -309,14 +309,16 @@ def tasks_of_step(n: int, step: int, tasks_per_step: int, seed: int) -> list[int
 
 
 class Cursor(NamedTuple):
-    """How far a run has come that replaces tasks, or mixes those of several providers.
+    """How far a run has come that replaces tasks, mixes those of several providers, or chooses them by their signal.
 
-    epochs begun, and the tasks of the last one that are still to come; of a mixture the next turn, and a cursor for each part."""
+    epochs begun, and the tasks of the last one that are still to come; of a mixture the next turn, and a cursor for each part;
+    with TASK_ORDER=signal what is known of each task (rl/training/choice.py)."""
 
     epochs: int = 0
     rest: tuple[int, ...] = ()
     turn: int = 0
     parts: "tuple[Cursor, ...]" = ()
+    records: tuple[tuple[float, float, int], ...] = ()
 
 
 START = Cursor()
@@ -384,6 +386,9 @@ def next_tasks(n: int, step: int, cursor: Cursor, settings: Settings, order: Cal
 
     order: the provider's own, where it has one. InputError where there are too few tasks for a step."""
     g, t = settings.generation, settings.trainer
+    if order and settings.data.task_order == "signal":
+        raise InputError(f"TASK_ORDER=signal with TASKS={settings.data.tasks}, which has an order of its own; leave one "
+                         "of them out")
     if isinstance(order, Mixture):
         order.check(t.tasks_per_step)
     elif order:

@@ -66,6 +66,8 @@ class DataSettings:
                            "they run with all rights of this process")
     split: str = setting("train", "which of the provider's tasks to use; heldout: those that SPLIT=train leaves out",
                          choices=("train", "heldout", "all"))
+    task_order: str = setting("epochs", "which tasks a step trains on; epochs: each once in every epoch; signal: those whose "
+                              "groups are, so far, most likely to hold right and wrong samples", choices=("epochs", "signal"))
     n_tasks: int = setting(0, "use only the first N tasks of the split in a fixed shuffled order; 0: all", 0, 1_000_000)
     tasks_file: str = setting("", "data file or folder of the task provider; lc_easy, generated and reasoning_gym need none, "
                              "mixed has one for each provider")

@@ -25,6 +25,7 @@ from rl.errors import InputError
 from rl.run.files import PERMANENT, STATE, checkpoint_folder, checkpoints
 from rl.tasks import START, Cursor
 from rl.training import lora
+from rl.training.choice import Record
 from rl.training.optimiser import TrainState
 
 
@@ -109,9 +110,9 @@ def data_cursor(run: Path) -> Cursor:
     return _cursor(*saved.values())
 
 
-def _cursor(epochs: int, rest: list[int], turn: int = 0, parts: Sequence[list] = ()) -> Cursor:
-    """The cursor from what JSON makes of it; runs of before there were mixtures have its first two values."""
-    return Cursor(epochs, tuple(rest), turn, tuple(_cursor(*part) for part in parts))
+def _cursor(epochs: int, rest: list[int], turn: int = 0, parts: Sequence[list] = (), records: Sequence[list] = ()) -> Cursor:
+    """The cursor from what JSON makes of it; older runs have fewer of its values."""
+    return Cursor(epochs, tuple(rest), turn, tuple(_cursor(*part) for part in parts), tuple(Record(*one) for one in records))
 
 
 def disk_bytes(adapter_values: int, keep_last: int, permanent: int) -> int:

@@ -23,6 +23,7 @@ from rl.run.tracker import Tracker
 from rl.settings.declared import Settings
 from rl.tasks import START, Cursor, Mixture, Prompt, cursor_after, next_tasks
 from rl.training import checkpoint, lora
+from rl.training.choice import choose, recorded
 from rl.training.lora import adapter_key
 from rl.training.optimiser import TrainState, init_state
 from rl.training.step import train_step
@@ -95,14 +96,18 @@ def train(progress: Progress, model, prompts: Sequence[Prompt], grader: Grader, 
             saved = save(progress, context.run, settings)
         evaluate(progress, model, context)
         while progress.step < t.steps and not (context.deadline and time.monotonic() >= context.deadline):
-            chosen = [prompts[i] for i in next_tasks(n, progress.step, progress.cursor, settings, context.order)]
-            state, groups, metrics = train_step(model, progress.state, chosen, grader, settings, progress.step)
+            chosen = tasks_to_train(n, progress, settings, context.order)
+            state, groups, metrics = train_step(model, progress.state, [prompts[i] for i in chosen], grader, settings,
+                                                progress.step)
             good = progress
             check_finite(metrics)
             if progress.step == begun:
                 check_graded(groups, context.run)
             with context.signals.held():
                 cursor = cursor_after(n, len(groups), progress.cursor, settings, context.order)
+                if settings.data.task_order == "signal":
+                    records = recorded(cursor.records, n, progress.step, chosen[:len(groups)], groups)
+                    cursor = progress.cursor._replace(records=records)
                 progress = Progress(state, progress.step + 1, cursor)
                 write(progress.step, groups, metrics, context)
                 if progress.step % settings.run.save_every == 0 or progress.step == t.steps:
@@ -121,6 +126,15 @@ def train(progress: Progress, model, prompts: Sequence[Prompt], grader: Grader, 
         raise InputError(f"training ended after {progress.step} steps: {error}. The last good state is {folder}: start a new run "
                          f"with LORA={folder} and a lower LEARNING_RATE, or with DTYPE=float32") from error
     return progress
+
+
+def tasks_to_train(n: int, progress: Progress, settings: Settings, order: Callable | Mixture | None) -> list[int]:
+    """Indices of the next step's tasks, with DYNAMIC_SAMPLING also of those that may replace some of them."""
+    if settings.data.task_order != "signal":
+        return next_tasks(n, progress.step, progress.cursor, settings, order)
+    g, t = settings.generation, settings.trainer
+    count = g.max_sampled_groups if g.dynamic_sampling else t.tasks_per_step
+    return choose(n, progress.step, progress.cursor.records, count, g.group, t.seed)
 
 
 def check_finite(metrics: dict) -> None:

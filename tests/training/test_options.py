@@ -50,7 +50,8 @@ def train(taught_model):
 
 
 OPTIONS = [{"LOSS": "grpo"}, {"LOSS": "dr_grpo"}, {"LOSS": "gspo"}, {"LOSS": "cispo"}, {"ADVANTAGE": "rloo"},
-           {"ADVANTAGE": "passk", "PASS_K": "2"}, {"ADVANTAGE_SCALE": "none"}, {"OVERLONG": "mask"},
+           {"ADVANTAGE": "passk", "PASS_K": "2"}, {"ADVANTAGE_SCALE": "none"}, {"ADVANTAGE_SCALE": "batch"},
+           {"ADVANTAGE_SCALE": "reward"}, {"UPDATE_GROUP": "2"}, {"OVERLONG": "mask"},
            {"ENTROPY_BONUS": "0.05"}, {"KL_BETA": "0.5"}]
 UNSCALED = {"ADVANTAGE_SCALE": "none"}  # the std would hide how far apart the two rewards of a group are
 PENALISE = {**UNSCALED, "OVERLONG": "penalise"}

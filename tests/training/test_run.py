@@ -21,6 +21,7 @@ from rl.tasks import Cursor, draw_tasks, tasks_of_step
 from rl.training import checkpoint, lora
 from rl.training import run as training_run
 from rl.training.checkpoint import CheckpointError
+from rl.training.choice import Record, choose, recorded
 from rl.training.optimiser import init_state
 from rl.training.run import RunContext, deadline_after, first_adapter, start
 from tests import small_model
@@ -179,7 +180,24 @@ def test_the_cursor_is_kept(loop, tmp_path):
 
     assert first.chosen + rest.chosen == offered and at.cursor == cursor
     state = json.loads((checkpoint.checkpoints(tmp_path)[3] / "state.json").read_text())
-    assert state["cursor"] == {"epochs": cursor.epochs, "rest": list(cursor.rest), "turn": 0, "parts": []}
+    assert state["cursor"] == {"epochs": cursor.epochs, "rest": list(cursor.rest), "turn": 0, "parts": [], "records": []}
+
+
+def test_tasks_are_chosen_by_their_signal_across_a_break(loop, tmp_path):
+    """TASK_ORDER=signal: ended at 4 of 9 steps and started again, the same tasks are drawn as without a break, and what is
+    known of them is in the checkpoint, number for number."""
+    records, expected = (), []
+    for step in range(9):
+        expected.append(choose(len(TASKS), step, records, 2, 3, 0))
+        records = recorded(records, len(TASKS), step, expected[-1], [GradedGroup("", [], [sample()] * 3)] * 2)
+    more = {"task_order": "signal", "group": 3}
+    with Signals() as signals:
+        first, rest = loop(steps=4, **more), loop(steps=9, **more)
+        first.train(signals)
+        at = rest.train(signals)
+
+    assert first.chosen + rest.chosen == expected and at.cursor == Cursor(records=records)
+    assert checkpoint.data_cursor(tmp_path) == at.cursor and type(checkpoint.data_cursor(tmp_path).records[0]) is Record
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
