@@ -15,14 +15,21 @@ makes a right answer faster, a defensive copy, one of two equal ways."""
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 from rl.rewards.source import parse_source
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-MAX_NODES = 1_500    # of a syntax tree; a larger program is taken as it is
-MAX_VARIANTS = 64    # of one program in one round, the lightest first
+# Bounds on the time for one program, whatever it is built to do.
+MAX_NODES = 600         # of a syntax tree; a larger program is taken as it is, and no honest answer is near it
+MAX_CHANGES = 20_000    # in one round: looked at,
+MAX_MADE = 256          # made, the lightest of them, among which some are equal,
+MAX_VARIANTS = 64       # and run
 MAX_ROUNDS = 8
 REFLECTION = frozenset("exec eval compile globals locals vars __import__ __builtins__".split())
 
@@ -47,19 +54,22 @@ def lightest_of(programs: Sequence[tuple[str, str]], passes: Callable[[list[tupl
 
 
 def variants(source: str, entry_point: str) -> list[str]:
-    """The program's source with one change each, for all changes that leave it fewer calls and clauses; the lightest first."""
+    """The program's source with one change each, for changes that leave it fewer calls and clauses; the lightest first."""
     tree = parse_source(source)
     function = tree and entry_function(tree, entry_point)
     if not function or sum(1 for _ in ast.walk(tree)) > MAX_NODES:
         return []
-    whole, found = weight(function), {}
-    for put, old, new in _changes(function):
-        put(new)
-        lighter = weight(function)
-        if lighter < whole and (text := _text(tree)):
-            found.setdefault(text, lighter)
-        put(old)
-    return sorted(found, key=lambda text: (found[text], len(text)))[:MAX_VARIANTS]
+    found: dict[str, None] = {}
+    with suppress(RecursionError):    # nested too deep to be copied: what has been made by then
+        changes = [change for change in islice(_changes(function), MAX_CHANGES) if change.saved > 0]
+        for change in sorted(changes, key=lambda change: -change.saved)[:MAX_MADE]:
+            change.put(change.new())
+            if text := _text(tree):
+                found.setdefault(text)
+            change.put(change.old)
+            if len(found) == MAX_VARIANTS:
+                break
+    return [*found]
 
 
 def weight(node: ast.AST) -> int:
@@ -126,74 +136,99 @@ def _text(tree: ast.Module) -> str:
 # ---- changes ----------------------------------------------------------------------------------------------------------
 
 
-def _changes(function: ast.AST) -> Iterator[tuple[Callable, object, object]]:
-    """(a function that puts a value into the tree, the value there now, a value to try)."""
-    for parent in [*ast.walk(function)]:
+class _Change(NamedTuple):
+    """One place in the tree, what stands there, what to try there, and how much lighter that makes the program."""
+
+    put: Callable[[object], None]
+    old: object
+    saved: int
+    new: Callable[[], object]    # made only for those that are tried
+
+
+def _changes(function: ast.AST) -> Iterator[_Change]:
+    """All changes, those of outer expressions first."""
+    nodes = [*ast.walk(function)]
+    weights = {}
+    for node in reversed(nodes):    # children come after their parents there
+        own = isinstance(node, ast.Call | ast.comprehension)
+        weights[id(node)] = own + sum(weights[id(child)] for child in ast.iter_child_nodes(node))
+    for parent in nodes:
         for field, value in ast.iter_fields(parent):
-            put = partial(setattr, parent, field)
-            if isinstance(value, list):
-                if len(value) > _LEAST.get((type(parent), field), len(value)):
-                    yield from ((put, value, value[:i] + value[i + 1:]) for i in range(len(value)))
+            places = [(partial(value.__setitem__, i), item) for i, item in enumerate(value)] if isinstance(value, list) else [
+                (partial(setattr, parent, field), value)]
+            if isinstance(value, list) and len(value) > _LEAST.get((type(parent), field), len(value)):
                 for i, item in enumerate(value):
-                    yield from ((partial(value.__setitem__, i), item, new) for new in _replacements(item))
-            else:
-                yield from ((put, value, new) for new in _replacements(value))
+                    yield _Change(partial(setattr, parent, field), value, weights[id(item)],
+                                  partial(list, value[:i] + value[i + 1:]))
+            for put, item in places:
+                if isinstance(item, ast.expr) and weights[id(item)]:
+                    yield from (_Change(put, item, weights[id(item)] - left, new) for left, new in _replacements(item, weights))
 
 
-def _replacements(node: object) -> Iterator[ast.expr]:
-    """What may stand in the place of an expression that holds a call or a comprehension; nothing for anything else."""
-    if not isinstance(node, ast.expr) or not weight(node):
-        return
+def _replacements(node: ast.expr, weights: Mapping[int, int]) -> Iterator[tuple[int, Callable[[], ast.expr]]]:
+    """What may stand in the place of an expression that holds a call or a comprehension: (weight, a function that makes it)."""
+    yield 0, partial(ast.Constant, None)
     for part in _inside(node):
-        yield part
-        yield from _with_an_operand_less(part)
-    yield ast.Constant(None)
+        yield weights[id(part)], lambda part=part: part
+        yield from _with_an_operand_less(part, weights)
     match node:
         case ast.Call(ast.Name("getattr"), [value, ast.Constant(str(name))]) if name.isidentifier():
-            yield ast.Attribute(value, name, ast.Load())
+            yield _made(ast.Attribute(value, name, ast.Load()))
         case ast.Call(ast.Call(ast.Name("methodcaller") | ast.Attribute(attr="methodcaller"), [ast.Constant(str(name)), *given]),
                       [value]) if name.isidentifier():
-            yield ast.Call(ast.Attribute(value, name, ast.Load()), given, [])
+            yield _made(ast.Call(ast.Attribute(value, name, ast.Load()), given, []))
         case ast.Call(ast.Lambda(ast.arguments(posonlyargs=[], args=taken, vararg=None, kwonlyargs=[], kwarg=None), body),
                       given, []):
             if len(taken) == len(given):
-                yield _filled(body, {parameter.arg: value for parameter, value in zip(taken, given, strict=True)})
+                yield _made(_filled(body, {parameter.arg: value for parameter, value in zip(taken, given, strict=True)}))
         case ast.ListComp(element, [clause]) | ast.SetComp(element, [clause]) | ast.GeneratorExp(element, [clause]):
             match clause:
                 case ast.comprehension(ast.Name(name), ast.List([value]) | ast.Tuple([value]), []):
-                    yield ast.List([_filled(element, {name: value})], ast.Load())
+                    yield _made(ast.List([_filled(element, {name: value})], ast.Load()))
+
+
+def _made(node: ast.expr) -> tuple[int, Callable[[], ast.expr]]:
+    return weight(node), lambda: node
 
 
 def _inside(node: ast.expr) -> Iterator[ast.expr]:
-    """The expressions inside it, but for those with a name that is bound in between."""
-    todo = [(child, _binds(node)) for child in ast.iter_child_nodes(node)]
+    """The expressions inside it, outer ones first, but for those with a name that is bound in between."""
+    todo = deque((child, _binds(node)) for child in ast.iter_child_nodes(node))
     while todo:
-        part, bound = todo.pop()
+        part, bound = todo.popleft()
         if isinstance(part, ast.expr) and not isinstance(part, ast.Starred | ast.Slice):
-            names = [name for name in ast.walk(part) if isinstance(name, ast.Name)]
-            if not isinstance(getattr(part, "ctx", None), ast.Store) and not any(name.id in bound for name in names):
+            if not isinstance(getattr(part, "ctx", None), ast.Store) and not (bound and _uses(part, bound)):
                 yield part
-        bound |= _binds(part)
-        todo += [(child, bound) for child in ast.iter_child_nodes(part)]
+        inner = bound | _binds(part)
+        todo += ((child, inner) for child in ast.iter_child_nodes(part))
 
 
-def _binds(node: ast.AST) -> set[str]:
+def _uses(node: ast.expr, names: Collection[str]) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+
+
+def _binds(node: ast.AST) -> frozenset[str]:
     """The names that an expression binds for what is inside it."""
     if isinstance(node, ast.Lambda):
-        return {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
+        return frozenset(part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg))
     if isinstance(node, COMPREHENSIONS):
-        return {part.id for clause in node.generators for part in ast.walk(clause.target) if isinstance(part, ast.Name)}
-    return set()
+        return frozenset(part.id for clause in node.generators for part in ast.walk(clause.target) if isinstance(part, ast.Name))
+    return frozenset()
 
 
-def _with_an_operand_less(node: ast.expr) -> Iterator[ast.expr]:
-    """Copies of an expression with one `a + b` as a or as b, or one `-a` as a: what an offset elsewhere takes back."""
+def _with_an_operand_less(node: ast.expr, weights: Mapping[int, int]) -> Iterator[tuple[int, Callable[[], ast.expr]]]:
+    """The expression with one `a + b` as a or as b, or one `-a` as a: what an offset elsewhere takes back."""
     for i, part in enumerate(ast.walk(node)):
         operands = ("left", "right") if isinstance(part, ast.BinOp) else ("operand",) if isinstance(part, ast.UnaryOp) else ()
         for operand in operands:
-            copied = copy.deepcopy(node)
-            found = [*ast.walk(copied)][i]
-            yield _Exchange(found, getattr(found, operand)).visit(copied)
+            gone = weights[id(part)] - weights[id(getattr(part, operand))]
+            yield weights[id(node)] - gone, partial(_with_operand, node, i, operand)
+
+
+def _with_operand(node: ast.expr, i: int, operand: str) -> ast.expr:
+    copied = copy.deepcopy(node)
+    found = [*ast.walk(copied)][i]
+    return _Exchange(found, getattr(found, operand)).visit(copied)
 
 
 class _Exchange(ast.NodeTransformer):

@@ -3,6 +3,7 @@
 import ast
 import json
 import random
+import time
 
 import pytest
 
@@ -165,6 +166,18 @@ def test_any_source_has_variants_or_none(source):
     found = variants(source, "f")
 
     assert len(found) <= MAX_VARIANTS and (parse_source(source) or not found)
+
+
+@pytest.mark.parametrize("expression", ["+".join(["g(s)"] * 84), "-".join(["g(s - 1)"] * 50), "g(" * 90 + "s" + ")" * 90,
+                                        "(lambda x: " * 40 + "g(x)" + ")(s)" * 40, "[" * 80 + "g(s)" + "]" * 80,
+                                        "g(-" * 90 + "s" + ")" * 90, "(lambda x: " * 60 + "g(-x)" + ")(s)" * 60])
+def test_no_program_stalls_the_trainer(expression):
+    """The largest that are looked at take a second of this thread, not minutes; larger ones are taken as they are."""
+    source, begun = f"def f(s):\n    return {expression}", time.thread_time()
+    variants(source, "f")
+
+    assert sum(1 for _ in ast.walk(ast.parse(source))) > 150 and time.thread_time() - begun < 5
+    assert variants(f"def f(s):\n    return {'+'.join(['g(s)'] * 400)}", "f") == []
 
 
 def test_the_lightest_that_passes_is_taken():
