@@ -419,6 +419,15 @@ def test_hidden_inputs_reject_every_mutant(task):
     assert [mutant.label for mutant in equivalent if verdict(task, mutant.source, cases) != "right"] == []
 
 
+@pytest.mark.slow
+def test_mutants_fail_under_seventeen_more_seeds():
+    """Twenty with those of test_hidden_inputs_reject_every_mutant."""
+    passed = {(task.name, mutant.label) for task in TASKS for mutants in [[m for m in make_mutants(task) if not m.equivalent]]
+              for seed in range(20) if seed not in SEEDS for cases in [cases_of(task, hidden_inputs(task, seed))]
+              for mutant in mutants if verdict(task, mutant.source, cases) == "right"}
+    assert not passed
+
+
 def passing(programs):
     """Those of the (task, label, source) that pass the suite of any of twenty seeds."""
     passed = set()
