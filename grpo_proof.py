@@ -76,7 +76,7 @@ FLAGS = {"--families": "FAMILIES", "--model": "MODEL", "--steps": "STEPS", "--gr
 DEFAULTS = {"model": "Qwen/Qwen3-0.6B", "steps": 100, "tasks_per_step": 4, "learning_rate": 5e-5, "max_new_tokens": 64,
             "dtype": "float32", "out": "results", "tasks": "reasoning_gym", "combine": "reasoning_gym"}
 # Meaningless here: questions come from families, no code is run, and the arms and measurements are this command's own.
-UNUSED = ("tasks", "split", "n_tasks", "tasks_file", "task_names", "style_hint", "case_seed", "lora", "lora_scale",
+UNUSED = ("tasks", "split", "n_tasks", "tasks_file", "task_names", "style_hint", "case_seed", "lora", "lora_scale", "sft_file",
           "dynamic_sampling", "shuffle_rewards", "style_weight", "style_depth", "eval_every", "recheck_share", "overlong",
           "resume", "tracker", "run_name", "n_samples", "combine", "combine_kwargs", "reward_kwargs", "provider_kwargs",
           "plugins")

@@ -45,6 +45,7 @@ class Chat:
         self.vocab_used = max(tokenizer.get_vocab().values()) + 1
         turn_ends = [tokenizer.token_to_id(name) for name in TURN_ENDS]
         self.stop_ids = tuple(dict.fromkeys([*eos_ids, *(i for i in turn_ends if i is not None)]))
+        self._turn_end = next((i for i in turn_ends if i is not None), self.stop_ids[0] if self.stop_ids else None)
         self.pad_id = self.stop_ids[-1] if pad_id is None and self.stop_ids else pad_id
         if not self.stop_ids:
             raise ValueError("neither generation_config.json nor config.json has an eos_token_id, so answers would never end")
@@ -76,6 +77,10 @@ class Chat:
         except jinja2.TemplateError as error:
             raise ValueError(f"the chat template rejects these messages: {error}") from error
         return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def encode_answer(self, text: str) -> list[int]:
+        """Ids of an answer, up to and with the one that ends its turn."""
+        return [*self._tokenizer.encode(text, add_special_tokens=False).ids, self._turn_end]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The exact text of ids, without control tokens; bytes of an incomplete character become U+FFFD."""

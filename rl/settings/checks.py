@@ -59,6 +59,7 @@ def without_effect(settings: Settings, proof: bool = False) -> list[str]:
         (not proof, PROOF_ONLY, "only grpo_proof.py reads it"),
         (True, BANK_ONLY, "only scripts/bank.sh reads it"),
         (True, ("lora_scale",), "training goes on from LORA as it is"),
+        (True, ("sft_file",), "only train_sft.py reads it"),
         *_read_elsewhere(settings),
     ]
     lines = [f"{name.upper()}={text_of(value_of(settings, name))} has no effect: {why}" for true, names, why in unread if true

@@ -71,6 +71,7 @@ class DataSettings:
     n_tasks: int = setting(0, "use only the first N tasks of the split in a fixed shuffled order; 0: all", 0, 1_000_000)
     tasks_file: str = setting("", "data file or folder of the task provider; lc_easy, generated and reasoning_gym need none, "
                              "mixed has one for each provider")
+    sft_file: str = setting("", "prompts and answers for train_sft.py, one object a line, such as a run's sft_pool.jsonl")
     task_names: str = setting("", "only these tasks of the split, comma-separated; -NAME: all but that one; blank: all")
     style_hint: bool = setting(False, "ask for one nested expression in the prompt")
     form_example: bool = setting(False, "show a worked example of the expected form in prompts that ask for an answer in words")
