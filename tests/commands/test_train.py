@@ -401,7 +401,7 @@ def test_rank_and_alpha_come_with_the_adapter(train, taught_model, whole, tmp_pa
     code, out, _ = train(env, "--dry-run")
     shown = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.startswith("  LORA_")}
     assert code == 0 and shown == {"LORA_RANK": ["2", "LORA"], "LORA_ALPHA": ["4.0", "LORA"],
-                                   "LORA_TARGETS": [",".join(PROJECTIONS), "LORA"]}
+                                   "LORA_TARGETS": [",".join(PROJECTIONS), "LORA"], "LORA_SCALE": ["1.0", "default"]}
 
 
 @pytest.mark.slow
