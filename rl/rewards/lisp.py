@@ -165,9 +165,9 @@ def score_style(source: str, entry_point: str, scalar: bool, lightest: str | Non
     depth = nesting_depth(body)
     bearing, idle, share = depth, 0, 1.0
     if lightest is not None:
-        least = parse_source(lightest) or tree
+        least = tree if lightest == source else parse_source(lightest) or tree
         bearing, idle = nesting_depth(_entry_body(least, entry_point) or []), weight(tree) - weight(least)
-        share = 0.0 if hides(tree, entry_point) else (*BEARING, 0.0)[min(depth - bearing, len(BEARING))]
+        share = 0.0 if hides(tree, entry_point) else (*BEARING, 0.0)[max(0, min(depth - bearing, len(BEARING)))]
     paid = min(depth, bearing + SPARE, FULL_DEPTH)
     earned = DEPTH * paid / FULL_DEPTH * (1 if pure else IMPURE_DEPTH_SHARE)
     if pure:

@@ -104,10 +104,11 @@ def train(progress: Progress, model, prompts: Sequence[Prompt], grader: Grader, 
             if progress.step == begun:
                 check_graded(groups, context.run)
             with context.signals.held():
-                cursor = cursor_after(n, len(groups), progress.cursor, settings, context.order)
                 if settings.data.task_order == "signal":
-                    records = recorded(cursor.records, n, progress.step, chosen[:len(groups)], groups)
+                    records = recorded(progress.cursor.records, n, progress.step, chosen[:len(groups)], groups)
                     cursor = progress.cursor._replace(records=records)
+                else:
+                    cursor = cursor_after(n, len(groups), progress.cursor, settings, context.order)
                 progress = Progress(state, progress.step + 1, cursor)
                 write(progress.step, groups, metrics, context)
                 if progress.step % settings.run.save_every == 0 or progress.step == t.steps:

@@ -100,6 +100,15 @@ def test_only_needed_nesting_is_paid(box):
     assert [grade.style for grade in graded(box, wrapped, "written")] == pytest.approx([0.52, 0.58, 0.64, 0.7])
 
 
+def test_a_value_put_in_may_nest_deeper():
+    """A called lambda whose body takes a nested value is lighter with the value put in, and deeper: it is paid as written."""
+    source = "def f(s):\n    return (lambda x: len(list(set(x))))(sorted(map(str, s)))"
+    lightest = "def f(s):\n    return len(list(set(sorted(map(str, s)))))"
+
+    assert lightest in variants(source, "f")
+    assert score_style(source, "f", True, lightest) == score_style(source, "f", True)._replace(idle=1)
+
+
 def test_what_a_program_hides_is_not_paid():
     """Run text, the interpreter's tables and an entry that is bound otherwise; a cache around it is no disguise."""
     for source in HIDING:
