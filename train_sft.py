@@ -103,8 +103,7 @@ def read_rows(path: Path) -> list[tuple[list[dict], str]]:
             except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
                 problems.append(f"line {number}: {error if isinstance(error, ValueError) else 'no prompt and answer'}")
     if problems or not rows:
-        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        raise InputError(f"SFT_FILE={path}: " + ("; ".join(problems[:SHOWN]) + more or "it is empty"))
+        raise refused(path, problems or ["it is empty"])
     return [*rows.values()]
 
 
@@ -138,9 +137,14 @@ def encoded(rows: Sequence[tuple[list[dict], str]], chat, settings: Settings) ->
                             f"MAX_PROMPT_TOKENS={g.max_prompt_tokens} or MAX_NEW_TOKENS={g.max_new_tokens}, or leave it out")
         examples.setdefault(tuple(prompt_ids), Example(prompt_ids, [])).answers.append(ids)
     if problems:
-        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        raise InputError(f"SFT_FILE={settings.data.sft_file}: {'; '.join(problems[:SHOWN])}{more}")
+        raise refused(settings.data.sft_file, problems)
     return [*examples.values()]
+
+
+def refused(path: Path | str, problems: list[str]) -> InputError:
+    """The error that names the first problems and says how many more there are."""
+    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    return InputError(f"SFT_FILE={path}: {'; '.join(problems[:SHOWN])}{more}")
 
 
 # ---- training --------------------------------------------------------------------------------------------------------

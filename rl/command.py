@@ -59,6 +59,18 @@ def run(main, doc: str, flags=("--dry-run",), explain=None, words: bool = True) 
         raise
 
 
+def options(arguments: list[str], defaults: dict[str, str | None]) -> tuple[list[str], dict[str, str | None]]:
+    """(the other words, the value of each option): given as --name=value or --name value, "" where the value is missing."""
+    others, values, words = [], dict(defaults), iter(arguments)
+    for word in words:
+        name, joined, value = word.partition("=")
+        if name in defaults:
+            values[name] = value if joined else next(words, "")
+        else:
+            others.append(word)
+    return others, values
+
+
 def _bad_argument(arguments, flags, words) -> str:
     """What is wrong with the first argument that the command does not take; "" if it takes all."""
     takes = f"it takes {', '.join((*flags, '--help'))}, and settings as environment variables"

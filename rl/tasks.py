@@ -136,7 +136,11 @@ def hidden_inputs(task: Task, seed: int) -> tuple[tuple, ...]:
 
 def make_suite(sandbox, task: Task, case_seed: int):
     """The sandbox's Suite of the task's hidden cases under `case_seed`; SandboxError where its reference fails on them."""
-    inputs, in_place = task.record(sandbox) if task.record else (hidden_inputs(task, case_seed), True)
+    return suite_of(sandbox, task, *(task.record(sandbox) if task.record else (hidden_inputs(task, case_seed), True)))
+
+
+def suite_of(sandbox, task: Task, inputs: Sequence[tuple], in_place: bool = True):
+    """The sandbox's Suite of these inputs, judged as the task's own are; SandboxError where its reference fails on one."""
     return sandbox.expect(task.program(task.reference), task.called, inputs, in_place, one_element_list=task.one_element_list,
                           relative=task.relative)
 

@@ -27,9 +27,10 @@ sys.path.insert(0, str(ROOT))
 
 from rl import command
 from rl.errors import InputError
-from rl.sandbox import Sandbox, SandboxError, Suite
+from rl.sandbox import Sandbox, SandboxError
 from rl.settings import config
-from rl.tasks import Task, hidden_inputs, load_tasks, make_suite
+from rl.tasks import Task, hidden_inputs, load_tasks, make_suite, suite_of
+from rl.text_files import read_text, split_lines
 
 BATCH = 16         # inputs per run of the sandbox while an input is looked for
 SHRINKING = 200    # smaller inputs that are tried
@@ -41,7 +42,9 @@ def main() -> int:
     """Read the programs, judge them under all seeds, look for inputs, print."""
     path, seeds, inputs = arguments(sys.argv[1:])
     settings = config.load(os.environ).settings
-    tasks = {task.name: task for task in load_tasks(replace(settings.data, split="all")) if task.reference}
+    tasks = {task.name: task for task in load_tasks(replace(settings.data, split="all")) if getattr(task, "generate", None)}
+    if not tasks:
+        raise InputError(f"TASKS={settings.data.tasks}: these tasks draw no inputs; set TASKS to lc_easy or generated")
     rows = read_programs(path, tasks)
     passed = 0
     with Sandbox() as sandbox:
@@ -59,13 +62,7 @@ def main() -> int:
 
 def arguments(given: list[str]) -> tuple[Path, int, int]:
     """FILE, --seeds and --inputs; InputError for anything else."""
-    paths, numbers, words = [], {"--seeds": "20", "--inputs": "600"}, iter(given)
-    for word in words:
-        name, joined, value = word.partition("=")
-        if name in numbers:
-            numbers[name] = value if joined else next(words, "")
-        else:
-            paths.append(word)
+    paths, numbers = command.options(given, {"--seeds": "20", "--inputs": "600"})
     for name, text in numbers.items():
         if not text.isdecimal() or not 1 <= int(text) <= MOST:
             raise InputError(f"{name} {text}: give a whole number from 1 to {MOST}")
@@ -77,8 +74,8 @@ def arguments(given: list[str]) -> tuple[Path, int, int]:
 def read_programs(path: Path, tasks: dict[str, Task]) -> list[tuple[str, str]]:
     """(task, source) of each row; InputError names every row that cannot be used."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = split_lines(read_text(path))
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from None
     rows, problems = [], []
     for number, line in enumerate(lines, 1):
@@ -210,12 +207,6 @@ def first_difference(sandbox, task: Task, source: str, inputs: list[tuple]) -> t
         return first if first is not None else first_difference(sandbox, task, source, inputs[half:])
     result, = sandbox.grade([(task.program(source), suite)])
     return None if result.verdict == "pass" else inputs[min(result.passed, len(inputs) - 1)]
-
-
-def suite_of(sandbox, task: Task, inputs: list[tuple]) -> Suite:
-    """A suite of these inputs, judged as the task's own are."""
-    return sandbox.expect(task.program(task.reference), task.called, copy.deepcopy(inputs),
-                          one_element_list=task.one_element_list, relative=task.relative)
 
 
 def shown(arguments: tuple) -> str:

@@ -49,13 +49,8 @@ def main() -> int:
 
 def arguments(given: list[str]) -> tuple[str, Path, str | None]:
     """ADAPTER, OUT and --dtype; InputError for anything else."""
-    paths, dtype, words = [], None, iter(given)
-    for word in words:
-        name, joined, value = word.partition("=")
-        if name == "--dtype":
-            dtype = value if joined else next(words, "")
-        else:
-            paths.append(word)
+    paths, found = command.options(given, {"--dtype": None})
+    dtype = found["--dtype"]
     if len(paths) != 2:
         raise InputError(f"expected ADAPTER and OUT, got {len(paths)} arguments; see --help")
     if dtype is not None and dtype not in FORMATS:

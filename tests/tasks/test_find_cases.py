@@ -43,3 +43,15 @@ def test_what_cannot_be_used_is_named(root, tmp_path, text, flags, said):
     done = find(root, tmp_path, text, *flags)
 
     assert done.returncode == 2 and said in done.stderr
+
+
+def test_tasks_without_a_generator_are_refused(root, tmp_path, monkeypatch):
+    """HumanEval's cases are those of its tests, so there is nothing to draw; a byte order mark is no problem."""
+    problem = {"task_id": "Mine/0", "prompt": "def f(x: int) -> int:\n    \"\"\"Twice x.\"\"\"\n", "entry_point": "f",
+               "canonical_solution": "    return 2 * x\n", "test": "def check(candidate):\n    assert candidate(2) == 4\n"}
+    (tmp_path / "mine.jsonl").write_text(json.dumps(problem) + "\n")
+    monkeypatch.setenv("TASKS_FILE", str(tmp_path / "mine.jsonl"))
+    monkeypatch.setenv("TASKS", "humaneval")
+    done = find(root, tmp_path, '\ufeff{"task": "Mine/0", "source": ""}')
+
+    assert done.returncode == 2 and "TASKS=humaneval: these tasks draw no inputs" in done.stderr
