@@ -12,6 +12,7 @@ from rl.rewards.bearing import MAX_VARIANTS, entry_function, hides, lightest_of,
 from rl.rewards.lisp import ProgramGrader, score_style
 from rl.rewards.source import parse_source
 from rl.sandbox import Sandbox
+from rl.settings import config
 from tasks.lc_easy_tasks import TASKS
 
 BY_NAME = {task.name: task for task in TASKS}
@@ -115,6 +116,16 @@ def test_what_a_program_hides_is_not_paid():
         assert hides(ast.parse(source), "f") and score_style(source, "f", True, source).style == 0, source
     for source in PLAIN:
         assert not hides(ast.parse(source), "f") and score_style(source, "f", True, source) == score_style(source, "f", True)
+
+
+def test_the_setting_reaches_the_grader(box):
+    """STYLE_DEPTH decides what a run pays for, and the default is what the program needs."""
+    source = WORDS.format("abs(abs(abs(len(s.split()))))")
+    completion = Completion(task_of(source), f"```python\n{source}\n```")
+    paid = [ProgramGrader.for_run(box, [completion.task], config.load(environ).settings).grade([completion])[0].style
+            for environ in ({}, {"STYLE_DEPTH": "bearing"}, {"STYLE_DEPTH": "written"})]
+
+    assert paid == [0, 0, pytest.approx(0.7)]
 
 
 def test_written_style_runs_nothing_more():

@@ -494,6 +494,9 @@ def test_training_refuses_samples_that_cannot_differ(tmp_path):
 
 MEANINGLESS = [
     ({"ADVANTAGE": "passk", "GROUP": "4"}, "PASS_K=4 with GROUP=4"),
+    ({"ADVANTAGE": "passk", "UPDATE_GROUP": "4"}, "PASS_K=4 with UPDATE_GROUP=4"),
+    ({"ADVANTAGE": "passk", "ADVANTAGE_SCALE": "batch"}, "ADVANTAGE=passk with ADVANTAGE_SCALE=batch"),
+    ({"UPDATE_GROUP": "1"}, "UPDATE_GROUP=1: one sample"), ({"UPDATE_GROUP": "9"}, "UPDATE_GROUP=9 with GROUP=8"),
     ({"OVERLONG": "penalise", "MAX_NEW_TOKENS": "20"}, "OVERLONG_TOKENS=32: .*MAX_NEW_TOKENS=20"),
     ({"DYNAMIC_SAMPLING": "1", "TASKS_PER_STEP": "32"}, "MAX_SAMPLED_GROUPS=32 .*TASKS_PER_STEP=32"),
     ({"DYNAMIC_SAMPLING": "1", "SHUFFLE_REWARDS": "1"}, "SHUFFLE_REWARDS=true with DYNAMIC_SAMPLING=true"),
@@ -521,6 +524,8 @@ def test_all_that_makes_training_meaningless_is_reported_at_once():
 
 IDLE = [
     ({"PASS_K": "2"}, "PASS_K=2 has no effect: it needs ADVANTAGE=passk"),
+    ({"LORA_SCALE": "0.5"}, "LORA_SCALE=0.5 has no effect: training goes on from LORA as it is"),
+    ({"SFT_FILE": "a.jsonl"}, "SFT_FILE=a.jsonl has no effect: only train_sft.py reads it"),
     ({"OVERLONG_TOKENS": "9", "OVERLONG": "mask"}, "OVERLONG_TOKENS=9 has no effect: it needs OVERLONG=penalise"),
     ({"OVERLONG_PENALTY": "1"}, "OVERLONG_PENALTY=1.0 has no effect: it needs OVERLONG=penalise"),
     ({"MAX_SAMPLED_GROUPS": "99"}, "MAX_SAMPLED_GROUPS=99 has no effect: it needs DYNAMIC_SAMPLING=true"),
